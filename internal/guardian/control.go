@@ -1,0 +1,234 @@
+package guardian
+
+import (
+	"fmt"
+	"syscall"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/seed-8e62c83d/mur/internal/lifecycle"
+	"github.com/seed-8e62c83d/mur/internal/ownerlink"
+	"github.com/seed-8e62c83d/mur/internal/protocol"
+)
+
+const (
+	// silence is how long an owner may leave a control unanswered before it is
+	// continued once and reported.
+	silence = 5 * time.Second
+	// sweepPatience is how long a sweep may take to be proved, beyond that.
+	sweepPatience = 15 * time.Second
+)
+
+// controls is what waits for the owner. One is outstanding at a time: the owner
+// never has to queue.
+type controls struct {
+	seq     uint64
+	pending []pendingControl
+}
+
+type pendingControl struct {
+	mutation protocol.MutationID
+	control  ownerlink.Control
+	sent     bool
+	nudged   bool
+}
+
+// termTarget asks the target's group to end.
+func (s *session) termTarget(m *mutation) {
+	switch {
+	case s.state.State == lifecycle.New:
+		s.refuse(m, notStarted(m))
+	case s.starting():
+		s.hold(m)
+	case s.owner == nil || s.state.State == lifecycle.Exited || s.state.State.Final():
+		s.step(lifecycle.Event{Kind: lifecycle.Account})
+		s.settleNow(m, protocol.ControlAnswer{MutationID: m.id, Delivery: s.afterEnd()})
+	default:
+		s.admit(m, func() { s.enqueue(m.id, ownerlink.Control{Kind: ownerlink.ControlTerm}) })
+	}
+}
+
+// afterEnd is what became of a signal that has no target any more.
+func (s *session) afterEnd() protocol.Delivery {
+	if s.state.State == lifecycle.Lost {
+		return protocol.NotDelivered
+	}
+	return protocol.NotNeeded
+}
+
+// signalTarget sends one signal to a target that runs.
+func (s *session) signalTarget(m *mutation, r *protocol.SignalRequest) {
+	group := r.Group
+	if group == "" {
+		group = protocol.GroupForeground
+	}
+	known := group == protocol.GroupForeground || group == protocol.GroupTarget || group == protocol.GroupAll
+	switch {
+	case r.Signal < 1 || r.Signal > 64 || unix.SignalName(syscall.Signal(r.Signal)) == "" && r.Signal < 34:
+		s.refuse(m, protocol.Refuse(protocol.CodeInvalid, fmt.Sprintf("cannot signal: there is no signal %d", r.Signal)))
+	case !known:
+		s.refuse(m, protocol.Refuse(protocol.CodeInvalid, fmt.Sprintf("cannot signal: there is no group %q", r.Group)))
+	case s.state.State == lifecycle.New:
+		s.refuse(m, notStarted(m))
+	case s.starting():
+		s.hold(m)
+	case s.owner == nil || !s.state.State.Alive():
+		s.refuse(m, protocol.Refuse(protocol.CodeNotRunning, "cannot signal: the target has ended"))
+	default:
+		s.admit(m, func() {
+			s.enqueue(m.id, ownerlink.Control{Kind: ownerlink.ControlSignal, Signal: r.Signal, Group: group})
+		})
+	}
+}
+
+// sweepSession ends every process of the session.
+func (s *session) sweepSession(m *mutation) {
+	switch {
+	case s.state.State == lifecycle.New:
+		s.refuse(m, notStarted(m))
+	case s.starting() && (s.launch == nil || !s.launch.answered):
+		s.hold(m)
+	case s.starting() && s.owner != nil:
+		// An owner that never reported cannot be asked: its end is the evidence.
+		s.admit(m, s.owner.kill)
+		s.queue.pending = append(s.queue.pending, pendingControl{
+			mutation: m.id, control: ownerlink.Control{Kind: ownerlink.ControlSweep}, sent: true,
+		})
+	case s.owner == nil:
+		s.step(lifecycle.Event{Kind: lifecycle.Account})
+		s.settleNow(m, s.sweptBefore(m.id))
+	default:
+		s.admit(m, func() { s.enqueue(m.id, ownerlink.Control{Kind: ownerlink.ControlSweep}) })
+	}
+}
+
+// sweptBefore answers a sweep that has no owner to ask. An owner leaves by
+// itself only when the kernel has told it that no child is left.
+func (s *session) sweptBefore(id protocol.MutationID) protocol.SweepAnswer {
+	answer := protocol.SweepAnswer{MutationID: id, Proved: true, Processes: []protocol.Swept{}}
+	if s.state.State == lifecycle.Lost || s.state.CleanupError != nil {
+		answer.Proved = false
+		answer.Partial = "the owner is gone: processes that left the target's tree cannot be found any more"
+	}
+	return answer
+}
+
+func notStarted(m *mutation) *protocol.Error {
+	return protocol.Refuse(protocol.CodeNotStarted, "cannot "+string(m.op)+": the session has no target yet")
+}
+
+// enqueue gives a control to the owner after those before it.
+func (s *session) enqueue(id protocol.MutationID, c ownerlink.Control) {
+	s.queue.seq++
+	c.Seq = s.queue.seq
+	if id != (protocol.MutationID{}) {
+		c.Mutation = id.String()
+	}
+	s.queue.pending = append(s.queue.pending, pendingControl{mutation: id, control: c})
+	s.sendNext()
+}
+
+// sendNext sends the first control if none is outstanding.
+func (s *session) sendNext() {
+	if s.owner == nil {
+		// It went between admission and now: its end settles what is pending.
+		s.after(0, ownerWentBefore{})
+		return
+	}
+	if len(s.queue.pending) == 0 || s.queue.pending[0].sent {
+		return
+	}
+	p := &s.queue.pending[0]
+	p.sent = true
+	conn, control := s.owner.conn, p.control
+	go func() {
+		if err := conn.Send(control, silence); err != nil {
+			s.log.Warn("cannot reach the owner", "error", err)
+		}
+	}()
+	s.after(silence, unanswered{control.Seq})
+	if control.Kind == ownerlink.ControlSweep {
+		s.after(sweepPatience, unanswered{control.Seq})
+	}
+}
+
+// ownerWentBefore settles controls that were admitted when the owner had just gone.
+type ownerWentBefore struct{}
+
+func (ownerWentBefore) handle(s *session) {
+	if s.owner == nil {
+		s.queue.ownerGone(s)
+	}
+}
+
+// unanswered is the end of the owner's time for one control.
+type unanswered struct{ seq uint64 }
+
+func (e unanswered) handle(s *session) {
+	if len(s.queue.pending) == 0 || s.queue.pending[0].control.Seq != e.seq || s.owner == nil {
+		return
+	}
+	p := &s.queue.pending[0]
+	if p.control.Kind == ownerlink.ControlSweep && !p.nudged {
+		p.nudged = true
+		s.owner.nudge()
+		return // it may still be at work
+	}
+	s.board.silent.Store(true)
+	s.owner.nudge()
+	id := p.mutation
+	s.then(func(bool) {
+		s.fail(id, protocol.Refuse(protocol.CodeOwnerNotResponding,
+			"cannot tell the outcome: the owner did not answer; repeat with the same operation id"))
+	})
+}
+
+// controlled completes the outstanding control with the owner's answer.
+func (s *session) controlled(a ownerlink.Answer) {
+	if len(s.queue.pending) == 0 || s.queue.pending[0].control.Seq != a.Seq {
+		return // answered before
+	}
+	p := s.queue.pending[0]
+	s.queue.pending = s.queue.pending[1:]
+	if p.control.Kind == ownerlink.ControlRelease {
+		s.then(func(bool) { s.sendNext() })
+		return
+	}
+	switch {
+	case a.Sweep != nil:
+		report := *a.Sweep
+		report.MutationID = p.mutation
+		if report.Processes == nil {
+			report.Processes = []protocol.Swept{}
+		}
+		s.step(lifecycle.Event{Kind: lifecycle.Ask, ID: p.mutation.String()})
+		s.step(lifecycle.Event{Kind: lifecycle.Account})
+		if report.Proved {
+			s.step(lifecycle.Event{Kind: lifecycle.Consume})
+		}
+		s.complete(p.mutation, report)
+	default:
+		if a.Delivery == protocol.Delivered {
+			s.step(lifecycle.Event{Kind: lifecycle.Ask, ID: p.mutation.String()})
+		}
+		s.complete(p.mutation, protocol.ControlAnswer{MutationID: p.mutation, Delivery: a.Delivery})
+	}
+	s.then(func(bool) { s.sendNext() })
+}
+
+// ownerGone completes everything that still waited for an owner that is no more.
+func (q *controls) ownerGone(s *session) {
+	pending := q.pending
+	q.pending = nil
+	for _, p := range pending {
+		switch p.control.Kind {
+		case ownerlink.ControlRelease:
+		case ownerlink.ControlSweep:
+			s.step(lifecycle.Event{Kind: lifecycle.Account})
+			s.complete(p.mutation, s.sweptBefore(p.mutation))
+		default:
+			s.complete(p.mutation, protocol.ControlAnswer{MutationID: p.mutation, Delivery: protocol.NotDelivered})
+		}
+	}
+}

@@ -1,0 +1,115 @@
+package guardian
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"net"
+	"os"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/seed-8e62c83d/mur/internal/peersock"
+	"github.com/seed-8e62c83d/mur/internal/sessiondir"
+)
+
+// endpoint is the session's socket and the watch over its name. Only the holder
+// of guardian.lock may make one.
+type endpoint struct {
+	dir      *sessiondir.Dir
+	listener *net.UnixListener
+	file     peersock.FileID
+	notify   *os.File
+}
+
+// bind listens on the session's socket; what an earlier guardian left under its
+// name is removed.
+func bind(dir *sessiondir.Dir) (*endpoint, error) {
+	e := &endpoint{dir: dir}
+	if err := e.listen(); err != nil {
+		return nil, err
+	}
+	if err := e.watch(); err != nil {
+		e.listener.Close()
+		return nil, err
+	}
+	return e, nil
+}
+
+func (e *endpoint) listen() error {
+	err := atDir(e.dir, func(fd int) error { return unix.Unlinkat(fd, sessiondir.GuardianSocket, 0) })
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return fmt.Errorf("cannot remove the old socket: %w", err)
+	}
+	l, err := peersock.Listen(e.dir.File(), sessiondir.GuardianSocket)
+	if err != nil {
+		return err
+	}
+	e.file, err = peersock.FileOf(e.dir.File(), sessiondir.GuardianSocket)
+	if err != nil {
+		l.Close()
+		return err
+	}
+	e.listener = l
+	return nil
+}
+
+// watch arms inotify(7) for the directory: a name that is taken away makes new
+// clients fail, so it is bound again.
+func (e *endpoint) watch() error {
+	fd, err := unix.InotifyInit1(unix.IN_NONBLOCK | unix.IN_CLOEXEC)
+	if err != nil {
+		return fmt.Errorf("cannot watch the session's directory: %w", err)
+	}
+	e.notify = os.NewFile(uintptr(fd), "inotify")
+	err = atDir(e.dir, func(dir int) error {
+		_, err := unix.InotifyAddWatch(fd, fmt.Sprintf("/proc/self/fd/%d", dir),
+			unix.IN_DELETE|unix.IN_MOVED_FROM|unix.IN_MOVED_TO|unix.IN_CREATE)
+		return err
+	})
+	if err != nil {
+		e.notify.Close()
+		return fmt.Errorf("cannot watch the session's directory: %w", err)
+	}
+	return nil
+}
+
+// keep serves the endpoint until close, whatever becomes of its name.
+func (e *endpoint) keep(sv *server) {
+	go sv.accept(e.listener)
+	buf := make([]byte, 4096)
+	for {
+		if _, err := e.notify.Read(buf); err != nil {
+			return
+		}
+		if peersock.StillBound(e.dir.File(), sessiondir.GuardianSocket, e.file) {
+			continue
+		}
+		old := e.listener // its backlog may hold clients: they are served to the end
+		if err := e.listen(); err != nil {
+			sv.log.Error("cannot bind the socket again", "error", err)
+			continue
+		}
+		sv.log.Warn("the socket's name was taken away and is bound again")
+		old.Close()
+		go sv.accept(e.listener)
+	}
+}
+
+// close takes the name away and stops listening. Who comes now finds nobody and
+// starts the next guardian once the lock is free.
+func (e *endpoint) close() {
+	e.notify.Close()
+	if peersock.StillBound(e.dir.File(), sessiondir.GuardianSocket, e.file) {
+		atDir(e.dir, func(fd int) error { return unix.Unlinkat(fd, sessiondir.GuardianSocket, 0) })
+	}
+	e.listener.Close()
+}
+
+func atDir(dir *sessiondir.Dir, fn func(fd int) error) error {
+	n, err := number(dir.File())
+	if err != nil {
+		return err
+	}
+	return fn(int(n))
+}

@@ -1,0 +1,164 @@
+package guardian
+
+import (
+	"context"
+	"errors"
+	"io"
+	"os"
+	"syscall"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/seed-8e62c83d/mur/internal/lifecycle"
+	"github.com/seed-8e62c83d/mur/internal/output"
+	"github.com/seed-8e62c83d/mur/internal/ownerlink"
+	"github.com/seed-8e62c83d/mur/internal/procs"
+	"github.com/seed-8e62c83d/mur/internal/protocol"
+)
+
+// owner is the guardian's hold on the owner process.
+type owner struct {
+	id      procs.Identity
+	pidfd   *procs.PidFD
+	conn    *ownerlink.Conn
+	capture *output.Capture
+	master  *os.File
+	pipes   [2]*os.File
+}
+
+// close gives everything back once the owner is gone. Closing the last master
+// hangs up on whoever still holds the terminal.
+func (o *owner) close() {
+	o.conn.Close()
+	o.capture.Stop()
+	o.pidfd.Close()
+	for _, f := range []*os.File{o.master, o.pipes[0], o.pipes[1]} {
+		f.Close()
+	}
+}
+
+// watch turns what the owner says and its end into events.
+func (o *owner) watch(s *session) {
+	go func() {
+		for {
+			var state ownerlink.State
+			err := o.conn.Receive(&state)
+			switch {
+			case err == nil && state.Version != ownerlink.Version:
+				s.post(ownerFault{"it speaks another version of the channel"})
+			case err == nil:
+				s.post(ownerSays{state})
+			case errors.Is(err, protocol.ErrMalformed):
+				s.post(ownerFault{"it sent what is no message"})
+			default:
+				if !errors.Is(err, io.EOF) {
+					s.post(ownerFault{err.Error()})
+				}
+				return
+			}
+		}
+	}()
+	go func() {
+		if err := o.pidfd.Wait(context.Background()); err != nil {
+			s.log.Error("cannot wait for the owner", "error", err)
+			return
+		}
+		unix.Wait4(o.id.PID, nil, 0, nil) // our child: give the pid back
+		o.flush()
+		s.post(ownerGone{})
+	}()
+}
+
+// ownerFault is an owner that does not keep to the channel. It changes no state:
+// only its end or its records do.
+type ownerFault struct{ reason string }
+
+func (e ownerFault) handle(s *session) {
+	s.log.Error("the owner does not keep to the channel", "reason", e.reason)
+}
+
+// ownerSays is the owner's whole state, as of its sending.
+type ownerSays struct{ state ownerlink.State }
+
+func (e ownerSays) handle(s *session) {
+	outcome := e.state.Outcome
+	s.board.silent.Store(false)
+	if outcome.Drain != nil && !s.state.State.Final() && s.owner != nil {
+		// The exact end is what the log holds once the pipe was emptied into it.
+		drain := *outcome.Drain
+		outcome.Drain = nil
+		go s.owner.measureEnd(s, drain)
+	}
+	s.advance(outcome)
+	if e.state.Answer != nil {
+		s.controlled(*e.state.Answer)
+	}
+}
+
+func (o *owner) measureEnd(s *session, drain lifecycle.DrainReport) {
+	if end, err := o.flush(); err == nil {
+		drain.EndOffset = end
+	}
+	o.capture.Sync()
+	s.post(drained{drain})
+}
+
+// drained says that the target's output is complete and in the log.
+type drained struct{ report lifecycle.DrainReport }
+
+func (e drained) handle(s *session) {
+	if s.state.State == lifecycle.Exited {
+		s.step(lifecycle.Event{Kind: lifecycle.Drain, Drain: &e.report})
+	}
+}
+
+// advance takes what the owner has made durable into the state and answers the
+// start when that decides it.
+func (s *session) advance(outcome lifecycle.Outcome) {
+	after, effects := lifecycle.Advance(s.state, outcome, time.Now().UnixNano())
+	s.take(after, effects)
+	if s.launch != nil && !s.starting() {
+		s.answerStart()
+	}
+}
+
+// ownerGone is the owner's death, for whatever reason: what it made durable is
+// the truth, and nothing else will come.
+type ownerGone struct{}
+
+func (ownerGone) handle(s *session) {
+	outcome, err := s.dir.Outcome()
+	if err != nil {
+		s.log.Error("cannot read the owner's outcome", "error", err)
+	}
+	after, effects := lifecycle.Fold(s.state, lifecycle.Evidence{
+		Outcome: outcome, SameBoot: true, Output: s.owner.capture.End(), Now: time.Now().UnixNano(),
+	})
+	s.take(after, effects)
+	if s.launch != nil {
+		s.answerStart()
+	}
+	s.term.close()
+	s.owner.close()
+	s.owner = nil
+	s.queue.ownerGone(s)
+	s.finishRetirement()
+	s.then(func(bool) { s.board.changes.wake() })
+}
+
+// kill ends an owner that cannot be reached otherwise; the kernel ends its target.
+func (o *owner) kill() { o.pidfd.Signal(syscall.SIGKILL) }
+
+// flushPatience bounds how long the end waits for a log that cannot be written.
+const flushPatience = 2 * time.Second
+
+// flush brings everything that was captured into the log.
+func (o *owner) flush() (end int64, err error) {
+	ctx, cancel := context.WithTimeout(context.Background(), flushPatience)
+	defer cancel()
+	return o.capture.Flush(ctx)
+}
+
+// nudge continues an owner that does not answer: somebody may have stopped it.
+func (o *owner) nudge() { o.pidfd.Signal(syscall.SIGCONT) }

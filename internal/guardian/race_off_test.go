@@ -1,0 +1,5 @@
+//go:build !race
+
+package guardian_test
+
+const raceEnabled = false

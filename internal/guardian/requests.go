@@ -1,0 +1,160 @@
+package guardian
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"sync"
+
+	"github.com/seed-8e62c83d/mur/internal/lifecycle"
+	"github.com/seed-8e62c83d/mur/internal/output"
+	"github.com/seed-8e62c83d/mur/internal/protocol"
+	"github.com/seed-8e62c83d/mur/internal/receipts"
+)
+
+// mutate sends a mutation to the session. fields are what makes two requests the
+// same: all of it but the ids.
+func (c *conn) mutate(op protocol.Op, id protocol.MutationID, request, fields any, answer func(protocol.Response)) {
+	if id == (protocol.MutationID{}) {
+		answer(protocol.Response{Error: protocol.Refuse(protocol.CodeInvalid,
+			fmt.Sprintf("cannot %s: it has no mutation id", op))})
+		return
+	}
+	fp, err := receipts.NewFingerprint(string(op), fingerprintVersion, fields)
+	if err != nil {
+		answer(protocol.Response{Error: protocol.Refuse(protocol.CodeInvalid, fmt.Sprintf("cannot %s: %v", op, err))})
+		return
+	}
+	var once sync.Once
+	m := &mutation{id: id, op: op, fingerprint: fp, request: request}
+	m.answer = func(r protocol.Response) { once.Do(func() { answer(r) }) }
+	select {
+	case c.server.session.inbox <- m:
+	case <-c.server.session.left:
+		m.answer(protocol.Response{Error: leaving()})
+	}
+}
+
+func leaving() *protocol.Error {
+	return protocol.Refuse(protocol.CodeLeaving, "cannot serve: the guardian is leaving; connect anew")
+}
+
+// status is the published state with what is known as of now. It waits for
+// nobody.
+func (c *conn) status() *lifecycle.Snapshot {
+	return c.server.snapshot(c.outputReader())
+}
+
+func (c *conn) outputReader() *output.Reader {
+	if c.reader == nil {
+		c.reader = c.server.openReader()
+	}
+	return c.reader
+}
+
+func (c *conn) input(r *protocol.InputRequest, answer func(protocol.Response)) {
+	c.server.session.term.input.add(&inputJob{from: c, bytes: r.Bytes, done: func(n int, why *protocol.Error) {
+		if why != nil && n == 0 {
+			answer(protocol.Response{Error: why})
+			return
+		}
+		body, err := protocol.Marshal(protocol.InputAnswer{Written: n})
+		if err != nil {
+			answer(protocol.Response{Error: protocol.Refuse(protocol.CodeInternal, err.Error())})
+			return
+		}
+		answer(protocol.Response{OK: body})
+	}})
+}
+
+func (c *conn) resize(r *protocol.ResizeRequest) protocol.Response {
+	if err := checkSize(r.Size); err != nil {
+		return protocol.Response{Error: protocol.Refuse(protocol.CodeInvalid, "cannot resize: "+err.Error())}
+	}
+	if c.server.board.read().State.Final() {
+		return protocol.Response{Error: protocol.Refuse(protocol.CodeNotRunning, "cannot resize: the target has ended")}
+	}
+	if err := c.server.session.term.setSize(r.Size); err != nil {
+		return protocol.Response{Error: protocol.Refuse(protocol.CodeInternal, "cannot resize: "+err.Error())}
+	}
+	return protocol.Response{}
+}
+
+// maxRead leaves room for the frame around the bytes.
+const maxRead = protocol.MaxFrame - 16_384
+
+func (c *conn) readOutput(r *protocol.ReadRequest) protocol.Response {
+	reader := c.outputReader()
+	if reader == nil || r.From < 0 || r.Max < 0 {
+		return protocol.Response{Error: protocol.Refuse(protocol.CodeInvalid, "cannot read: there is no such offset")}
+	}
+	size := r.Max
+	if size == 0 || size > maxRead {
+		size = maxRead
+	}
+	buf := make([]byte, size)
+	from := r.From
+	n, err := reader.ReadAt(buf, from)
+	var gap *output.GapError
+	if errors.As(err, &gap) {
+		from = gap.To
+		n, err = reader.ReadAt(buf, from)
+	}
+	if err != nil && !errors.Is(err, io.EOF) {
+		return protocol.Response{Error: protocol.Refuse(protocol.CodeInternal, "cannot read: "+err.Error())}
+	}
+	_, end, _ := reader.Bounds()
+	body, err := protocol.Marshal(protocol.ReadAnswer{From: from, Bytes: buf[:n], End: end})
+	if err != nil {
+		return protocol.Response{Error: protocol.Refuse(protocol.CodeInternal, err.Error())}
+	}
+	return protocol.Response{OK: body}
+}
+
+// listReceipts answers with the receipts as the session's goroutine has them.
+type listReceipts struct {
+	request *protocol.ReceiptsRequest
+	answer  func(protocol.Response)
+}
+
+// maxReceipts is how many receipts fit into one answer.
+const maxReceipts = 512
+
+func (e listReceipts) handle(s *session) {
+	var list []receipts.Receipt
+	if id := e.request.MutationID; id != nil {
+		r, ok := s.book.Get(*id)
+		if !ok {
+			e.answer(protocol.Response{Error: protocol.Refuse(protocol.CodeNotFound, "cannot show the operation: there is no receipt with this id")})
+			return
+		}
+		list = append(list, r)
+	} else {
+		list = s.book.List()
+		list = list[max(0, len(list)-maxReceipts):]
+	}
+	answer := protocol.ReceiptsAnswer{Receipts: []protocol.Receipt{}}
+	for _, r := range list {
+		out := protocol.Receipt{
+			MutationID: r.ID, Op: r.Op, Code: r.Code, AdmittedAt: r.AdmittedAt.UnixNano(),
+		}
+		if r.Done {
+			out.CompletedAt = r.CompletedAt.UnixNano()
+		}
+		if e.request.MutationID != nil {
+			out.Response = r.Response
+		}
+		answer.Receipts = append(answer.Receipts, out)
+	}
+	body, err := protocol.Marshal(answer)
+	if err != nil {
+		e.answer(protocol.Response{Error: protocol.Refuse(protocol.CodeInternal, err.Error())})
+		return
+	}
+	e.answer(protocol.Response{OK: body})
+}
+
+// leave lets the guardian go; the session lives on under its owner.
+type leave struct{}
+
+func (leave) handle(s *session) { s.then(func(bool) { s.leaveSoon() }) }

@@ -1,0 +1,67 @@
+package guardian
+
+import (
+	"time"
+
+	"github.com/seed-8e62c83d/mur/internal/lifecycle"
+	"github.com/seed-8e62c83d/mur/internal/ownerlink"
+	"github.com/seed-8e62c83d/mur/internal/protocol"
+)
+
+// releasePatience is how long a released owner may take to leave.
+const releasePatience = 10 * time.Second
+
+// retireSession acknowledges the final record and lets owner and guardian go.
+func (s *session) retireSession(m *mutation) {
+	switch {
+	case s.state.State == lifecycle.Retired:
+		s.settleNow(m, protocol.RetireAnswer{MutationID: m.id, Record: s.state.Record})
+		s.then(func(bool) { s.leaveSoon() })
+	case s.state.State == lifecycle.New, s.state.State.Final() && s.owner == nil:
+		s.step(lifecycle.Event{Kind: lifecycle.Retire})
+		s.step(lifecycle.Event{Kind: lifecycle.EndTerminal})
+		s.settleNow(m, protocol.RetireAnswer{MutationID: m.id, Record: s.state.Record})
+	case s.state.State.Final():
+		s.admit(m, func() { s.releaseOwner(m.id) })
+	default:
+		s.refuse(m, protocol.Refuse(protocol.CodeNotEnded,
+			"cannot retire: the session is "+string(s.state.State)))
+	}
+}
+
+// releaseOwner tells the owner to leave and waits for its end; one that does not
+// leave is ended.
+func (s *session) releaseOwner(id protocol.MutationID) {
+	s.retiring = append(s.retiring, id)
+	s.enqueue(protocol.MutationID{}, ownerlink.Control{Kind: ownerlink.ControlRelease})
+	s.after(releasePatience, releaseTooLong{})
+}
+
+// releaseTooLong ends an owner that does not leave: a retirement is committed
+// and the target is over.
+type releaseTooLong struct{}
+
+func (releaseTooLong) handle(s *session) {
+	if s.owner != nil && len(s.retiring) > 0 {
+		s.log.Warn("the owner did not leave when released")
+		s.owner.kill()
+	}
+}
+
+// finishRetirement completes the retirements that waited for the owner's end.
+func (s *session) finishRetirement() {
+	if len(s.retiring) == 0 {
+		return
+	}
+	s.step(lifecycle.Event{Kind: lifecycle.Retire})
+	s.step(lifecycle.Event{Kind: lifecycle.EndTerminal})
+	for _, id := range s.retiring {
+		s.complete(id, protocol.RetireAnswer{MutationID: id, Record: s.state.Record})
+	}
+	s.retiring = nil
+}
+
+// leaveSoon ends the guardian once the answers are on their way.
+func (s *session) leaveSoon() {
+	s.leaving = true
+}

@@ -1,0 +1,95 @@
+package guardian_test
+
+import (
+	"bytes"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/seed-8e62c83d/mur/internal/lifecycle"
+	"github.com/seed-8e62c83d/mur/internal/protocol"
+)
+
+func TestASessionRunsToItsRecordAndIsRetired(t *testing.T) {
+	s := newSession(t)
+	l := s.dial()
+	if got := l.status().State; got != lifecycle.New {
+		t.Fatalf("state %s before the start", got)
+	}
+	a := s.attach(protocol.AttachRequest{})
+	answer := l.run("echo hello; exit 7")
+	if answer.State != lifecycle.Running || answer.TargetPID == 0 {
+		t.Fatalf("start answered %+v", answer)
+	}
+	end := a.toEnd()
+	if got := string(end.output); got != "hello\r\n" {
+		t.Errorf("output %q", got)
+	}
+	r := end.end.Record
+	if r == nil || r.Result != lifecycle.ResultExited || r.ExitCode == nil || *r.ExitCode != 7 {
+		t.Fatalf("record %+v", r)
+	}
+	if r.EndOffset != end.next || r.EndOffset != 7 {
+		t.Errorf("end offset %d, the attacher saw %d", r.EndOffset, end.next)
+	}
+	id := newID()
+	retire := protocol.RetireRequest{Head: l.head(protocol.OpRetire), MutationID: id}
+	got := decode[protocol.RetireAnswer](t, l.call(retire))
+	if diff := cmp.Diff(r, got.Record); diff != "" {
+		t.Errorf("the retired record differs:\n%s", diff)
+	}
+	closed(t, l.conn)
+}
+
+func TestStatesComeOnceAndInOrder(t *testing.T) {
+	s := newSession(t)
+	got := make(chan []lifecycle.Snapshot)
+	go func() { got <- s.states() }()
+	s.dial().run("exit 3")
+	var revision uint64
+	for _, snap := range <-got {
+		if snap.Revision <= revision {
+			t.Errorf("revision %d after %d", snap.Revision, revision)
+		}
+		revision = snap.Revision
+		if snap.State.Final() && (snap.ExitCode == nil || *snap.ExitCode != 3) {
+			t.Errorf("final snapshot %+v", snap)
+		}
+	}
+}
+
+func TestTheSameStartTwiceLaunchesOnce(t *testing.T) {
+	s := newSession(t)
+	l, id := s.dial(), newID()
+	first := l.start(id, shell("echo once; read x"))
+	second := s.dial().start(id, shell("echo once; read x"))
+	if !bytes.Equal(first.OK, second.OK) || !second.Replayed {
+		t.Errorf("answers differ: %x, %x", first.OK, second.OK)
+	}
+	if r := l.start(id, shell("echo other")); r.Error == nil || r.Error.Code != protocol.CodeConflict {
+		t.Errorf("other content with the same id: %+v", r.Error)
+	}
+	if r := l.start(newID(), shell("echo once; read x")); r.Error == nil || r.Error.Code != protocol.CodeConflict || r.Error.Holder != id.String() {
+		t.Errorf("a second launch: %+v", r.Error)
+	}
+	a := s.attach(protocol.AttachRequest{Since: new(int64)})
+	if r := l.call(protocol.InputRequest{Head: l.head(protocol.OpInput), Bytes: []byte("\n")}); r.Error != nil {
+		t.Fatal(r.Error)
+	}
+	if got := strings.Count(string(a.toEnd().output), "once"); got != 1 {
+		t.Errorf("the target ran %d times", got)
+	}
+}
+
+func TestAMissingProgramIsALaunchFailureWithStageAndErrno(t *testing.T) {
+	s := newSession(t)
+	l := s.dial()
+	answer := decode[protocol.StartAnswer](t, l.start(newID(), protocol.StartSpec{Program: []byte("/no/such/program")}))
+	if answer.State != lifecycle.LaunchFailed || answer.Error == nil || answer.Error.Errno != 2 || answer.Error.Stage != "exec" {
+		t.Fatalf("answer %+v %+v", answer, answer.Error)
+	}
+	if r := s.final().Record; r.Result != lifecycle.ResultLaunchFailed || r.ExitCode != nil || r.Errno != 2 {
+		t.Errorf("record %+v", r)
+	}
+}
