@@ -22,12 +22,12 @@ import (
 // bound is how long anything in these tests may take.
 const bound = 30 * time.Second
 
-// bin holds the executables under test.
-type bin struct{ dir string }
-
 func TestMain(m *testing.M) { os.Exit(run(m)) }
 
 func run(m *testing.M) int {
+	if path := os.Getenv("MUR_TEST_DIAL"); path != "" {
+		return dialAsStranger(path)
+	}
 	dir, err := os.MkdirTemp("", "mur-guardian-test")
 	if err != nil {
 		fmt.Fprintln(os.Stderr, err)
@@ -48,6 +48,28 @@ func run(m *testing.M) int {
 	}
 	os.Setenv("MUR_TEST_BIN", dir)
 	return m.Run()
+}
+
+// dialAsStranger connects as whoever it runs as and prints the refusal's code.
+func dialAsStranger(path string) int {
+	conn, err := net.Dial("unix", filepath.Join(path, sessiondir.GuardianSocket))
+	if err != nil {
+		fmt.Print(err)
+		return 1
+	}
+	defer conn.Close()
+	frame, err := protocol.ReadFrame(conn, nil)
+	if err != nil {
+		fmt.Print(err)
+		return 1
+	}
+	var w protocol.Welcome
+	if err := protocol.Unmarshal(frame, &w); err != nil || w.Error == nil {
+		fmt.Print("not refused: ", err)
+		return 1
+	}
+	fmt.Print(w.Error.Code)
+	return 0
 }
 
 // session is one session under test.

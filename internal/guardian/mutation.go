@@ -1,6 +1,7 @@
 package guardian
 
 import (
+	"fmt"
 	"time"
 
 	"github.com/seed-8e62c83d/mur/internal/lifecycle"
@@ -91,7 +92,6 @@ func (s *session) admit(m *mutation, act func()) {
 	t.reserved = m.op == protocol.OpTerm || m.op == protocol.OpSweep || m.op == protocol.OpRetire
 	t.strict = m.op != protocol.OpTerm && m.op != protocol.OpSweep
 	s.waiting[m.id] = append(s.waiting[m.id], m)
-	s.audit(m, "admitted")
 	s.then(func(bool) { act() })
 	s.otherwise(func(why *protocol.Error) { s.fail(m.id, why) })
 }
@@ -111,7 +111,9 @@ func (s *session) complete(id protocol.MutationID, answer any) {
 	}
 	s.record(r)
 	s.txs[len(s.txs)-1].reserved = true
-	s.log.Info("mutation", "op", id.String(), "step", "completed")
+	if r, ok := s.book.Get(id); ok {
+		s.log.Info("mutation", "op", id.String(), "verb", r.Op, "answer", fmt.Sprintf("%+v", answer))
+	}
 	s.then(func(durable bool) {
 		for _, m := range s.waiting[id] {
 			m.answer(protocol.Response{OK: body, NotDurable: !durable})
@@ -204,8 +206,4 @@ func (e waitedTooLong) handle(s *session) {
 			return
 		}
 	}
-}
-
-func (s *session) audit(m *mutation, step string) {
-	s.log.Info("mutation", "op", m.id.String(), "verb", string(m.op), "step", step)
 }
