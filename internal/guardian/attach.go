@@ -11,6 +11,10 @@ import (
 	"github.com/seed-8e62c83d/mur/internal/protocol"
 )
 
+// maxReplies bounds the answers to input that wait for the client to read them;
+// beyond that no more of its input is taken.
+const maxReplies = 256
+
 // attachChunk is how much output one frame carries at most, in bytes.
 const attachChunk = 65_536
 
@@ -20,6 +24,9 @@ type attachment struct {
 	conn     *conn
 	readOnly bool
 	size     *protocol.Size // guarded by terminal.mu
+
+	room chan struct{} // one for each reply that is owed
+	left chan struct{} // closed when no reply will be sent any more
 
 	mu      sync.Mutex // guards the fields below
 	replies []protocol.AttachFrame
@@ -33,6 +40,7 @@ func (c *conn) attach(r *protocol.AttachRequest) {
 	a := &attachment{
 		conn: c, readOnly: r.ReadOnly, size: r.Size,
 		credit: c.server.limits.InputCredit, wake: make(chan struct{}, 1),
+		room: make(chan struct{}, maxReplies), left: make(chan struct{}),
 	}
 	turned, stop := term.turns.listen()
 	defer stop()
@@ -51,6 +59,7 @@ func (c *conn) attach(r *protocol.AttachRequest) {
 	}()
 	defer func() {
 		c.net.Close()
+		close(a.left)
 		<-gone
 	}()
 	if r.Nudge {
@@ -87,6 +96,7 @@ func (a *attachment) write(r *protocol.AttachRequest, turned, changed, gone <-ch
 			unwatch = capture.Watch()
 		}
 		for _, f := range a.takeReplies() {
+			<-a.room
 			if a.send(f) != nil {
 				return
 			}
@@ -216,6 +226,11 @@ func (a *attachment) read() {
 			a.conn.server.session.term.resized(a, *in.Resize)
 		}
 		if in.Input != nil {
+			select {
+			case a.room <- struct{}{}:
+			case <-a.left:
+				return
+			}
 			a.input(*in.Input)
 		}
 	}

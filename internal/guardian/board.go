@@ -57,9 +57,3 @@ func (h *hub) wake() {
 		}
 	}
 }
-
-func (h *hub) size() int {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	return len(h.listeners)
-}

@@ -16,7 +16,7 @@ const (
 	// silence is how long an owner may leave a control unanswered before it is
 	// continued once and reported.
 	silence = 5 * time.Second
-	// sweepPatience is how long a sweep may take to be proved, beyond that.
+	// sweepPatience is the same for a sweep, which is given time to prove itself.
 	sweepPatience = 15 * time.Second
 )
 
@@ -31,7 +31,6 @@ type pendingControl struct {
 	mutation protocol.MutationID
 	control  ownerlink.Control
 	sent     bool
-	nudged   bool
 }
 
 // termTarget asks the target's group to end.
@@ -126,6 +125,11 @@ func (s *session) enqueue(id protocol.MutationID, c ownerlink.Control) {
 		c.Mutation = id.String()
 	}
 	s.queue.pending = append(s.queue.pending, pendingControl{mutation: id, control: c})
+	patience := silence
+	if c.Kind == ownerlink.ControlSweep {
+		patience = sweepPatience
+	}
+	s.after(patience, unanswered{c.Seq})
 	s.sendNext()
 }
 
@@ -147,10 +151,6 @@ func (s *session) sendNext() {
 			s.log.Warn("cannot reach the owner", "error", err)
 		}
 	}()
-	s.after(silence, unanswered{control.Seq})
-	if control.Kind == ownerlink.ControlSweep {
-		s.after(sweepPatience, unanswered{control.Seq})
-	}
 }
 
 // ownerWentBefore settles controls that were admitted when the owner had just gone.
@@ -162,26 +162,23 @@ func (ownerWentBefore) handle(s *session) {
 	}
 }
 
-// unanswered is the end of the owner's time for one control.
+// unanswered is the end of the owner's time for one control. The owner is
+// continued, in case somebody has stopped it, and reported; what it says later
+// still completes the control.
 type unanswered struct{ seq uint64 }
 
 func (e unanswered) handle(s *session) {
-	if len(s.queue.pending) == 0 || s.queue.pending[0].control.Seq != e.seq || s.owner == nil {
-		return
-	}
-	p := &s.queue.pending[0]
-	if p.control.Kind == ownerlink.ControlSweep && !p.nudged {
-		p.nudged = true
+	for _, p := range s.queue.pending {
+		if p.control.Seq != e.seq || s.owner == nil {
+			continue
+		}
+		s.board.silent.Store(true)
 		s.owner.nudge()
-		return // it may still be at work
+		s.then(func(bool) {
+			s.fail(p.mutation, protocol.Refuse(protocol.CodeOwnerNotResponding,
+				"cannot tell the outcome: the owner did not answer; repeat with the same operation id"))
+		})
 	}
-	s.board.silent.Store(true)
-	s.owner.nudge()
-	id := p.mutation
-	s.then(func(bool) {
-		s.fail(id, protocol.Refuse(protocol.CodeOwnerNotResponding,
-			"cannot tell the outcome: the owner did not answer; repeat with the same operation id"))
-	})
 }
 
 // controlled completes the outstanding control with the owner's answer.

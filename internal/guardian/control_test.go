@@ -149,8 +149,10 @@ func TestEveryOperationInEveryStateIsTyped(t *testing.T) {
 		"resize": func(l *link) protocol.Response {
 			return l.call(protocol.ResizeRequest{Head: l.head(protocol.OpResize), Size: protocol.Size{Cols: 90, Rows: 30}})
 		},
-		"status": func(l *link) protocol.Response { return l.call(protocol.StatusRequest{Head: l.head(protocol.OpStatus)}) },
-		"read":   func(l *link) protocol.Response { return l.call(protocol.ReadRequest{Head: l.head(protocol.OpRead)}) },
+		"status": func(l *link) protocol.Response {
+			return l.call(protocol.StatusRequest{Head: l.head(protocol.OpStatus)})
+		},
+		"read": func(l *link) protocol.Response { return l.call(protocol.ReadRequest{Head: l.head(protocol.OpRead)}) },
 		"receipts": func(l *link) protocol.Response {
 			return l.call(protocol.ReceiptsRequest{Head: l.head(protocol.OpReceipts)})
 		},

@@ -52,7 +52,11 @@ func run(m *testing.M) int {
 
 // dialAsStranger connects as whoever it runs as and prints the refusal's code.
 func dialAsStranger(path string) int {
-	conn, err := net.Dial("unix", filepath.Join(path, sessiondir.GuardianSocket))
+	if err := os.Chdir(path); err != nil { // the whole path is too long for a socket's name
+		fmt.Print(err)
+		return 1
+	}
+	conn, err := net.Dial("unix", sessiondir.GuardianSocket)
 	if err != nil {
 		fmt.Print(err)
 		return 1

@@ -258,3 +258,17 @@ func TestWhatIsNoIDIsRefused(t *testing.T) {
 		t.Errorf("%s came back as %s, %v", want, got, err)
 	}
 }
+
+func TestAnIDThatIsNotThereIsLeftOut(t *testing.T) {
+	item, err := Marshal(SweepAnswer{Proved: true})
+	if err != nil {
+		t.Fatal(err)
+	}
+	var back SweepAnswer
+	if err := Unmarshal(item, &back); err != nil || back.MutationID != (MutationID{}) {
+		t.Errorf("%x came back as %+v, %v", item, back, err)
+	}
+	if bytes.Contains(item, []byte("mutation_id")) {
+		t.Errorf("%q has an id", item)
+	}
+}
