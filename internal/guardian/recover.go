@@ -33,15 +33,17 @@ func begin(path string) (*guardian, error) {
 		return nil, errAlready
 	}
 	g := &guardian{dir: dir, lock: lock}
-	if err := g.noteSelf(); err != nil {
-		return nil, &stageError{"lock", err}
-	}
 	if g.log, err = openLog(dir); err != nil {
 		return nil, &stageError{"log", err}
 	}
 	s := newSession(dir, g.log)
 	if err := s.recover(); err != nil {
 		return nil, err
+	}
+	// Not before the recovery: who held the lock last tells in which boot of the
+	// machine that was.
+	if err := g.noteSelf(); err != nil {
+		return nil, &stageError{"lock", err}
 	}
 	if g.endpoint, err = bind(dir); err != nil {
 		return nil, &stageError{"socket", err}
