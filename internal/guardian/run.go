@@ -182,5 +182,5 @@ func (g *guardian) noteSelf() error {
 	if err != nil {
 		return err
 	}
-	return g.dir.NoteHolder(g.lock, self)
+	return sessiondir.NoteHolder(g.lock, self)
 }

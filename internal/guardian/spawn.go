@@ -59,13 +59,13 @@ func (p *parts) closeAll() {
 
 // spawn opens the terminal and starts the owner on it. A failure up to and
 // including the spawn leaves no process and no descriptor behind.
-func (sp *spawner) spawn(launch ownerlink.Launch, size protocol.Size, history int64) (*owner, *lifecycle.Failure) {
+func (sp *spawner) spawn(launch ownerlink.Launch, size protocol.Size) (*owner, *lifecycle.Failure) {
 	p := &parts{}
 	if failure := sp.prepare(p, launch, size); failure != nil {
 		p.closeAll()
 		return nil, failure
 	}
-	capture, err := sp.capture(p, history)
+	capture, err := sp.capture(p, launch.History)
 	if err != nil {
 		p.closeAll()
 		return nil, failed("output", err)

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/seed-8e62c83d/mur/internal/lifecycle"
+	"github.com/seed-8e62c83d/mur/internal/output"
 	"github.com/seed-8e62c83d/mur/internal/ownerlink"
 	"github.com/seed-8e62c83d/mur/internal/protocol"
 )
@@ -18,7 +19,6 @@ const (
 	startPatience = 10 * time.Second
 
 	defaultCols, defaultRows = 80, 24
-	defaultHistory           = 16 << 20
 	// maxCells is the largest size in either direction that the kernel takes.
 	maxCells = 65_535
 )
@@ -107,18 +107,17 @@ func (s *session) spawn() {
 	spec := ownerlink.Launch{
 		Version: ownerlink.Version, Session: s.dir.Bootstrap().Session,
 		Program: l.spec.Program, Args: l.spec.Args, Cwd: l.spec.Cwd, Env: l.spec.Env,
-		Report: l.spec.Capsule != nil,
+		Report: l.spec.Capsule != nil, History: l.spec.History,
 	}
 	if len(spec.Cwd) == 0 {
 		spec.Cwd = []byte("/")
 	}
-	history := l.spec.History
-	if history == 0 {
-		history = defaultHistory
+	if spec.History == 0 {
+		spec.History = output.DefaultHistory
 	}
 	size := s.term.firstSize(l.spec.Size)
 	go func() {
-		o, failure := s.spawner.spawn(spec, size, history)
+		o, failure := s.spawner.spawn(spec, size)
 		s.post(spawned{o, failure})
 	}()
 }

@@ -47,6 +47,8 @@ type Launch struct {
 	// Report gives the target the write end of a pipe as descriptor 3, on which a
 	// capsule's runtime tells how its guest fares (frames of lifecycle.Report).
 	Report bool `json:"report,omitempty"`
+	// History is how many bytes of output are kept.
+	History int64 `json:"history"`
 }
 
 // ControlKind is what the guardian asks of the owner.

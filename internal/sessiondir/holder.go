@@ -50,7 +50,7 @@ func (d *Dir) openLock(name string, flags int) (*os.File, error) {
 
 // NoteHolder writes into a lock file, which the caller holds, who holds it. It is
 // not made durable: after a restart of the machine nobody does.
-func (d *Dir) NoteHolder(f *os.File, id procs.Identity) error {
+func NoteHolder(f *os.File, id procs.Identity) error {
 	text := fmt.Sprintf("%d %d %s", id.PID, id.Start, id.Boot)
 	text = fmt.Sprintf("%s %08x", text, crc32.ChecksumIEEE([]byte(text)))
 	if len(text) >= noteSize {

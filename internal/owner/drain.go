@@ -1,0 +1,142 @@
+package owner
+
+import (
+	"fmt"
+	"os"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/seed-8e62c83d/mur/internal/lifecycle"
+	"github.com/seed-8e62c83d/mur/internal/output"
+	"github.com/seed-8e62c83d/mur/internal/ptmx"
+	"github.com/seed-8e62c83d/mur/internal/sessiondir"
+)
+
+const (
+	// drainBytes after the exit are somebody else's: the kernel holds about 20 KB
+	// of what the target wrote.
+	drainBytes = 128 << 10
+	// drainTime is how long capture may have taken, not counting the time in
+	// which it could not write.
+	drainTime = 2 * time.Second
+)
+
+// drain judges when the output of an ended target is complete. Others move the
+// bytes; it looks only at its own duplicates and at the log.
+type drain struct {
+	reader  *output.Reader
+	base    int64 // taken when the target had ended
+	taken   int64
+	active  time.Duration // in which bytes moved
+	looked  time.Time
+	looks   int
+	failure error
+}
+
+func (o *owner) beginDrain() *drain {
+	d := &drain{looked: time.Now()}
+	dir, err := openOutput(o.in.dir)
+	if err == nil {
+		defer dir.Close()
+		d.reader, err = output.OpenReader(dir)
+	}
+	if err == nil {
+		d.base, err = d.measure(o.in.pipeR)
+	}
+	d.taken, d.failure = d.base, err
+	return d
+}
+
+func openOutput(dir *os.File) (*os.File, error) {
+	fd, err := unix.Openat(int(dir.Fd()), sessiondir.OutputDir, unix.O_RDONLY|unix.O_DIRECTORY|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0)
+	if err != nil {
+		return nil, fmt.Errorf("cannot open the output: %w", err)
+	}
+	return os.NewFile(uintptr(fd), sessiondir.OutputDir), nil
+}
+
+// measure tells how many bytes have left the terminal. Between log and pipe a
+// byte could be counted twice or not at all while it moves: the log must not have
+// moved meanwhile.
+func (d *drain) measure(pipe int) (int64, error) {
+	_, end, err := d.reader.Bounds()
+	for err == nil {
+		var waiting int
+		if waiting, err = unix.IoctlGetInt(pipe, unix.TIOCINQ); err != nil {
+			break
+		}
+		before := end
+		if _, end, err = d.reader.Bounds(); err == nil && end == before {
+			return end + int64(waiting), nil
+		}
+	}
+	return 0, fmt.Errorf("cannot measure the output: %w", err)
+}
+
+// pause is the time until the next look.
+func (d *drain) pause() time.Duration {
+	if d.looks < 20 {
+		return time.Millisecond
+	}
+	return 5 * time.Millisecond
+}
+
+// step looks once; nil: the drain is not over.
+func (d *drain) step(o *owner) *lifecycle.DrainReport {
+	d.looks++
+	if d.failure != nil {
+		return d.finish(o, lifecycle.DrainFailed)
+	}
+	in, hup, err := ptmx.Readable(o.in.master)
+	if err == nil && in {
+		err = d.advance(o.in.pipeR)
+	}
+	switch {
+	case err != nil:
+		d.failure = err
+		return d.finish(o, lifecycle.DrainFailed)
+	case !in && hup:
+		return d.finish(o, lifecycle.DrainEOF)
+	case !in:
+		return d.finish(o, lifecycle.DrainEmpty)
+	case d.taken-d.base >= drainBytes, d.active >= drainTime:
+		return d.finish(o, lifecycle.DrainCut)
+	}
+	return nil
+}
+
+// advance counts what was taken, and the time only while something is: a full
+// disk or a stopped guardian must not cut off what the target wrote.
+func (d *drain) advance(pipe int) error {
+	now := time.Now()
+	taken, err := d.measure(pipe)
+	if err != nil {
+		return err
+	}
+	if taken != d.taken {
+		d.active += now.Sub(d.looked)
+	}
+	d.taken, d.looked = taken, now
+	return nil
+}
+
+func (d *drain) finish(o *owner, state lifecycle.DrainState) *lifecycle.DrainReport {
+	report := &lifecycle.DrainReport{State: state, EndOffset: d.taken}
+	if d.reader != nil {
+		if end, err := d.measure(o.in.pipeR); err == nil {
+			report.EndOffset = end
+		} else if d.failure == nil {
+			report.State, d.failure = lifecycle.DrainFailed, err
+		}
+		d.reader.Close()
+	}
+	if d.failure != nil {
+		report.Errno = failed("", d.failure).Errno
+		if report.Errno == 0 {
+			report.Errno = int(unix.EIO)
+		}
+	}
+	report.Descendants, report.Holders = census(o.in.slaveRdev)
+	return report
+}
