@@ -54,7 +54,7 @@ type StartRequest struct {
 // StartSpec is what to launch. Nothing is inherited that is not listed.
 type StartSpec struct {
 	// Program without a slash is looked up in the PATH of Env, or in
-	// /usr/bin:/bin. It is left out for a capsule.
+	// /usr/bin:/bin. For a capsule it is the runtime that runs it.
 	Program []byte `json:"program,omitempty"`
 	// Args are the arguments after the program's name.
 	Args    [][]byte           `json:"args,omitempty"`
@@ -62,8 +62,6 @@ type StartSpec struct {
 	Env     map[Bytes]Bytes    `json:"env,omitempty"`
 	Size    *Size              `json:"size,omitempty"` // absent: the session's, else 80x24
 	Capsule *lifecycle.Capsule `json:"capsule,omitempty"`
-	// RunFlags are given to the runtime before the capsule: what was granted.
-	RunFlags [][]byte `json:"run_flags,omitempty"`
 	// History is how many bytes of output are kept; 0: 16 MiB.
 	History int64 `json:"history,omitempty"`
 }

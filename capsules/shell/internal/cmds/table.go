@@ -1,0 +1,41 @@
+package cmds
+
+// Table returns the commands, sorted by name.
+func Table() []Command {
+	return []Command{
+		{"basename", "NAME [ENDING]", "the last part of a path", runBasename},
+		{"cat", "[-n] [FILE...]", "show files one after the other", runCat},
+		{"clear", "", "clear the screen", runClear},
+		{"cp", "[-r] [-n] [-p] [-v] FROM... TO", "copy files and directories", runCp},
+		{"cut", "-f LIST [-d CHAR] [-s] | -c LIST | -b LIST [FILE...]", "show parts of each line", runCut},
+		{"date", "[-u] [-d DATE] [+FORMAT]", "show the date and time", runDate},
+		{"dirname", "NAME...", "a path without its last part", runDirname},
+		{"du", "[-s] [-h] [-a] [-c] [-b] [FILE...]", "add up the sizes below a directory", runDu},
+		{"env", "[-i] [-u NAME] [NAME=VALUE...] [COMMAND]", "show or change the environment of a command", runEnv},
+		{"find", "[DIR...] [-name P] [-type f|d|l] [-exec COMMAND \\;] ...", "find files below a directory", runFind},
+		{"grep", "[-ivncrEFqlLowxhHs] [-m N] [-e] PATTERN [FILE...]", "show the lines that match", runGrep},
+		{"head", "[-n LINES | -c BYTES] [FILE...]", "show the beginning of files", runHead},
+		{"less", "[FILE...]", "read a file a screen at a time", runLess},
+		{"ls", "[-laAhtSrRdF1] [FILE...]", "list files", runLs},
+		{"md5sum", "[-c] [FILE...]", "MD5 digests of files", runMd5},
+		{"mkdir", "[-p] DIR...", "make directories", runMkdir},
+		{"more", "[FILE...]", "read a file a screen at a time", runLess},
+		{"mv", "[-n] [-v] FROM... TO", "move or rename files", runMv},
+		{"rm", "[-r] [-f] [-v] FILE...", "remove files", runRm},
+		{"rmdir", "DIR...", "remove empty directories", runRmdir},
+		{"sed", "[-n] [-E] [-i] [-e] SCRIPT [FILE...]", "edit a stream: s y p d q n = a i c", runSed},
+		{"seq", "[-s SEPARATOR] [FIRST [STEP]] LAST", "count", runSeq},
+		{"sha256sum", "[-c] [FILE...]", "SHA-256 digests of files", runSha256},
+		{"sleep", "TIME[smhd]...", "wait", runSleep},
+		{"sort", "[-n] [-r] [-u] [-f] [-k KEY] [-t CHAR] [-o FILE] [FILE...]", "sort lines", runSort},
+		{"stat", "[-c FORMAT] FILE...", "what is known of a file", runStat},
+		{"tail", "[-n LINES | -c BYTES] [FILE...]", "show the end of files", runTail},
+		{"tee", "[-a] FILE...", "copy the input to files and on", runTee},
+		{"touch", "[-c] FILE...", "make a file or set its time to now", runTouch},
+		{"tr", "[-c] [-d] [-s] SET [SET]", "replace or drop characters", runTr},
+		{"uniq", "[-c] [-d] [-u] [-i] [FILE]", "join equal lines that follow each other", runUniq},
+		{"wc", "[-l] [-w] [-c] [-m] [FILE...]", "count lines, words and bytes", runWc},
+		{"xargs", "[-0rt] [-n N] [-I TEXT] [-d CHAR] [COMMAND]", "run a command with arguments from the input", runXargs},
+		{"yes", "[TEXT]", "say y for ever", runYes},
+	}
+}

@@ -1,0 +1,163 @@
+package client
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"github.com/seed-8e62c83d/mur/internal/protocol"
+	"github.com/seed-8e62c83d/mur/internal/sessiondir"
+)
+
+// Code names why something was refused or failed. A guardian's own codes are
+// passed on as they are.
+type Code = protocol.Code
+
+// The codes that a guardian refuses with.
+const (
+	CodeVersion            = protocol.CodeVersion            // it speaks another protocol version
+	CodeUnauthorized       = protocol.CodeUnauthorized       // it belongs to another execution
+	CodeForbidden          = protocol.CodeForbidden          // the role does not allow the operation
+	CodeInvalid            = protocol.CodeInvalid            // a value that cannot be
+	CodeTooLarge           = protocol.CodeTooLarge           // more than a frame or the kernel takes
+	CodeBusy               = protocol.CodeBusy               // a limit is reached; try again later
+	CodeConflict           = protocol.CodeConflict           // the id, name or launch belongs to something else
+	CodeNotStarted         = protocol.CodeNotStarted         // the session has no target yet
+	CodeNotRunning         = protocol.CodeNotRunning         // the target has ended
+	CodeNotEnded           = protocol.CodeNotEnded           // retire before the end
+	CodeOwnerNotResponding = protocol.CodeOwnerNotResponding // the owner did not answer in time
+	CodeReceiptsFull       = protocol.CodeReceiptsFull       // no room for a further receipt
+	CodeNotDurable         = protocol.CodeNotDurable         // the journal cannot be written
+	CodeUnknownOutcome     = protocol.CodeUnknownOutcome     // whether it had its effect is unknown
+	CodeNotFound           = protocol.CodeNotFound           // no such receipt, offset or thing
+	CodeUnsupported        = protocol.CodeUnsupported        // not offered by this version
+	CodeInternal           = protocol.CodeInternal           // a fault of the guardian
+)
+
+// The codes that this package adds.
+const (
+	CodeNoSession    Code = "no_session"    // no session has this name or id
+	CodeAmbiguous    Code = "ambiguous"     // several sessions begin with this
+	CodeUnreachable  Code = "unreachable"   // the guardian could not be reached or started in time
+	CodeGuardianLost Code = "guardian_lost" // the session runs on and nobody can control it any more
+)
+
+// Retry says whether the same may be asked again.
+type Retry = protocol.Retry
+
+// The kinds of retry.
+const (
+	RetryNever  = protocol.RetryNever  // it will be refused again
+	RetrySameID = protocol.RetrySameID // it may have had its effect: only with the same id
+	RetryLater  = protocol.RetryLater  // it had no effect
+)
+
+// Error is a refusal or a failure of one request.
+type Error struct {
+	Code    Code
+	Message string
+	Retry   Retry
+	// Holder is the mutation id that holds what was asked for (CodeConflict).
+	Holder string
+	// Candidates are the sessions that were meant (CodeAmbiguous).
+	Candidates []string
+	// Hint is a command that helps, where one does.
+	Hint string
+	// Snapshot is the session as of the refusal, if a guardian refused.
+	Snapshot *Snapshot
+
+	cause error
+}
+
+func (e *Error) Error() string { return e.Message }
+
+// Unwrap gives what lay beneath, such as the end of the context.
+func (e *Error) Unwrap() error { return e.cause }
+
+// CodeOf gives the code of err, or "" when it carries none.
+func CodeOf(err error) Code {
+	var e *Error
+	if errors.As(err, &e) {
+		return e.Code
+	}
+	return ""
+}
+
+// refusal carries a guardian's answer over.
+func refusal(e *protocol.Error, snap *Snapshot) *Error {
+	return &Error{Code: e.Code, Message: e.Message, Retry: e.Retry, Holder: e.Holder, Snapshot: snap}
+}
+
+// unreachable says that no guardian answered, and why not at the last attempt.
+func unreachable(ctx context.Context, id string, last error) error {
+	cause := ctx.Err()
+	if last == nil {
+		last = cause
+	}
+	return &Error{
+		Code: CodeUnreachable, Retry: RetrySameID, cause: errors.Join(cause, last),
+		Message: fmt.Sprintf("the guardian of %s cannot be reached: %v", id, last),
+		Hint:    "mur show " + id,
+	}
+}
+
+// guardianLost says that a session cannot be controlled, and the one thing that
+// can still be done.
+func guardianLost(st Status) error {
+	e := &Error{Code: CodeGuardianLost, Retry: RetryNever, Snapshot: &st.Snapshot, Hint: "mur show " + st.Session}
+	if !st.State.Alive() {
+		e.Message = "guardian lost: the program of " + st.Session + " has ended, processes that it left behind have not"
+		if st.OwnerPID != 0 {
+			e.Hint = fmt.Sprintf("pkill -P %d", st.OwnerPID)
+		}
+		return e
+	}
+	e.Message = "guardian lost: the program of " + st.Session + " runs on without one; its end will be recorded"
+	if st.TargetPID != 0 {
+		e.Hint = fmt.Sprintf("kill %d", st.TargetPID)
+	}
+	return e
+}
+
+// createError explains why a session could not be made.
+func createError(err error) error {
+	var taken *sessiondir.NameTakenError
+	var other *sessiondir.ConflictError
+	e := &Error{Retry: RetryNever, cause: err, Message: err.Error()}
+	switch {
+	case errors.As(err, &taken):
+		e.Code, e.Candidates = CodeConflict, []string{string(taken.Holder)}
+		e.Message = fmt.Sprintf("the name %s belongs to session %s", taken.Name, taken.Holder)
+		e.Hint = "mur retire " + taken.Name
+	case errors.As(err, &other):
+		e.Code, e.Candidates = CodeConflict, []string{string(other.Session)}
+		e.Message = fmt.Sprintf("its operation id was used for a session with another %s", other.What)
+	case errors.Is(err, sessiondir.ErrBadName):
+		e.Code = CodeInvalid
+	case errors.Is(err, sessiondir.ErrBusy):
+		e.Code, e.Retry = CodeBusy, RetryLater
+	default:
+		return err
+	}
+	return e
+}
+
+// resolveError explains why a text names no session.
+func resolveError(text string, err error) error {
+	var several *sessiondir.AmbiguousError
+	switch {
+	case errors.As(err, &several):
+		e := &Error{Code: CodeAmbiguous, Retry: RetryNever, cause: err, Message: err.Error(), Hint: "mur ls"}
+		for _, id := range several.Candidates {
+			e.Candidates = append(e.Candidates, string(id))
+		}
+		return e
+	case errors.Is(err, sessiondir.ErrNotFound):
+		return &Error{
+			Code: CodeNoSession, Retry: RetryNever, cause: err, Hint: "mur ls",
+			Message: fmt.Sprintf("no session is called %q", text),
+		}
+	default:
+		return err
+	}
+}

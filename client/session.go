@@ -1,0 +1,236 @@
+package client
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"path/filepath"
+	"sync"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/seed-8e62c83d/mur/internal/protocol"
+	"github.com/seed-8e62c83d/mur/internal/sessiondir"
+)
+
+const (
+	// livePatience is how long a reader waits for what only a guardian knows.
+	livePatience = 100 * time.Millisecond
+	// The pauses between two attempts to reach a guardian.
+	firstPause = 2 * time.Millisecond
+	lastPause  = 250 * time.Millisecond
+)
+
+// Session is one session. It may be used by several goroutines.
+type Session struct {
+	client *Client
+	dir    *sessiondir.Dir
+
+	mu   sync.Mutex // guards link, held while a connection or guardian is made
+	link *link
+}
+
+func newSession(c *Client, dir *sessiondir.Dir) *Session { return &Session{client: c, dir: dir} }
+
+// ID is the session's id.
+func (s *Session) ID() string { return string(s.dir.Bootstrap().Session) }
+
+// Name is what people call the session; it may be empty.
+func (s *Session) Name() string { return s.dir.Bootstrap().Name }
+
+// Dir is the session's directory.
+func (s *Session) Dir() string { return s.dir.Path() }
+
+// Socket is the path of the guardian's socket.
+func (s *Session) Socket() string { return filepath.Join(s.dir.Path(), sessiondir.GuardianSocket) }
+
+// Close gives back what the Session holds here; the session itself goes on.
+func (s *Session) Close() error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.link != nil {
+		s.link.close()
+		s.link = nil
+	}
+	return s.dir.Close()
+}
+
+// Status is a session as its files and, if one lives, its guardian tell.
+type Status struct {
+	// Snapshot has a live part only when a guardian answered within 100 ms.
+	Snapshot
+	Dir string
+	// GuardianPID and OwnerPID are 0 when no such process lives.
+	GuardianPID, OwnerPID     int
+	GuardianAlive, OwnerAlive bool
+	Created                   time.Time
+	OutputEnd                 int64
+}
+
+// Lost tells that the program runs on and nobody can control it.
+func (st *Status) Lost() bool {
+	return !st.GuardianAlive && st.OwnerAlive && (st.State.Alive() || st.State == StateExited)
+}
+
+// Snapshot reads the session without starting anything.
+func (s *Session) Snapshot(ctx context.Context) (Status, error) {
+	st, err := s.fromFiles()
+	if err != nil || !st.GuardianAlive {
+		return st, err
+	}
+	ctx, cancel := context.WithTimeout(ctx, livePatience)
+	defer cancel()
+	live, err := s.Status(ctx)
+	if err != nil {
+		return st, nil // the files are the truth; what is missing stays unknown
+	}
+	st.Live = live.Live
+	if live.Revision >= st.Revision {
+		st.Durable = live.Durable
+	}
+	return st, nil
+}
+
+func (s *Session) fromFiles() (Status, error) {
+	v, err := s.dir.Read()
+	if err != nil {
+		return Status{}, err
+	}
+	b := s.dir.Bootstrap()
+	st := Status{
+		Snapshot: Snapshot{Durable: v.Snapshot}, Dir: s.dir.Path(), OutputEnd: v.OutputEnd,
+		GuardianAlive: v.GuardianLive, OwnerAlive: v.OwnerLive, Created: time.Unix(0, b.Created),
+	}
+	if v.GuardianLive {
+		st.GuardianPID = v.Guardian.PID
+	}
+	if v.OwnerLive {
+		st.OwnerPID = v.Owner.PID
+	}
+	return st, nil
+}
+
+// reach gives the connection for requests. With wake a guardian is started when
+// none lives.
+func (s *Session) reach(ctx context.Context, wake bool) (*link, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.link != nil && s.link.alive() {
+		return s.link, nil
+	}
+	s.link = nil
+	conn, _, err := dial(ctx, s.dir)
+	if err != nil && wake && noListener(err) {
+		if err = s.wake(ctx); err == nil {
+			conn, _, err = dial(ctx, s.dir)
+		}
+	}
+	if err != nil {
+		return nil, err
+	}
+	s.link = newLink(conn)
+	return s.link, nil
+}
+
+// wake starts a guardian if none lives. The lock tells, never a failed connect.
+func (s *Session) wake(ctx context.Context) error {
+	_, held, err := s.dir.Holder(sessiondir.GuardianLock)
+	if err != nil || held {
+		return err
+	}
+	return s.spawnGuardian(ctx)
+}
+
+func (s *Session) ensureGuardian(ctx context.Context) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.wake(ctx)
+}
+
+// noListener tells that nobody accepts on the socket at the moment.
+func noListener(err error) bool {
+	return errors.Is(err, unix.ENOENT) || errors.Is(err, unix.ECONNREFUSED)
+}
+
+// passing tells that the same attempt may succeed a moment later.
+func passing(err error) bool {
+	return noListener(err) || errors.Is(err, errBroken) || errors.Is(err, unix.ECONNRESET) || errors.Is(err, unix.EPIPE)
+}
+
+// plan says how hard a request is to be tried.
+type plan struct {
+	wake  bool // start a guardian if none lives
+	again bool // may be sent again when its answer was lost
+}
+
+func changing() plan { return plan{wake: true, again: true} }
+
+func reading() plan { return plan{again: true} }
+
+// ask sends one request and returns its answer, or the guardian's refusal as an
+// *Error.
+func (s *Session) ask(ctx context.Context, p plan, build func(id uint64) any) (protocol.Response, error) {
+	pause := firstPause
+	for {
+		r, err := s.askOnce(ctx, p, build)
+		switch {
+		case err == nil && (r.Error == nil || r.Error.Code != protocol.CodeLeaving):
+			if r.Error != nil {
+				return r, refusal(r.Error, r.Snapshot)
+			}
+			return r, nil
+		case ctx.Err() != nil:
+			return r, unreachable(ctx, s.ID(), nil)
+		case err == nil:
+			err = errors.New("it is leaving")
+		case errors.Is(err, errBroken) && !p.again:
+			return r, &Error{
+				Code: CodeUnknownOutcome, Retry: RetryNever, cause: err,
+				Message: "the connection was lost before the answer: whether it had its effect is unknown",
+			}
+		case !passing(err):
+			return r, err
+		}
+		if !p.wake {
+			if gone := s.whyNobody(); gone != nil {
+				return r, gone
+			}
+		}
+		if rest(ctx, &pause) != nil {
+			return r, unreachable(ctx, s.ID(), err)
+		}
+	}
+}
+
+func (s *Session) askOnce(ctx context.Context, p plan, build func(id uint64) any) (protocol.Response, error) {
+	l, err := s.reach(ctx, p.wake)
+	if err != nil {
+		return protocol.Response{}, err
+	}
+	return l.call(ctx, build)
+}
+
+// whyNobody answers in place of a guardian that does not live, from the files;
+// nil if one does.
+func (s *Session) whyNobody() error {
+	st, err := s.fromFiles()
+	switch {
+	case err != nil:
+		return err
+	case st.GuardianAlive:
+		return nil
+	case st.State.Final():
+		return &Error{
+			Code: CodeNotRunning, Retry: RetryNever, Snapshot: &st.Snapshot,
+			Message: fmt.Sprintf("the session is %s", st.State),
+		}
+	case st.Lost():
+		return guardianLost(st)
+	default:
+		return &Error{
+			Code: CodeUnreachable, Retry: RetryLater, Snapshot: &st.Snapshot,
+			Message: fmt.Sprintf("session %s has no guardian", s.ID()),
+		}
+	}
+}

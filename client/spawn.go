@@ -1,0 +1,110 @@
+package client
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"syscall"
+	"time"
+
+	"github.com/seed-8e62c83d/mur/internal/procs"
+	"github.com/seed-8e62c83d/mur/internal/protocol"
+)
+
+const (
+	// readyPatience is how long a new guardian may take until it serves.
+	readyPatience = 10 * time.Second
+	// startupFD is the first of exec.Cmd.ExtraFiles in the child.
+	startupFD = 3
+	// stageAdopt is what a guardian fails at when an owner lives that it cannot
+	// take over.
+	stageAdopt = "adopt"
+)
+
+// spawnGuardian starts a guardian for the session and waits until it serves, or
+// has found that another one does.
+func (s *Session) spawnGuardian(ctx context.Context) error {
+	program, err := s.client.guardian()
+	if err != nil {
+		return s.spawnError(err)
+	}
+	r, w, err := os.Pipe()
+	if err != nil {
+		return s.spawnError(err)
+	}
+	defer r.Close()
+	pidFD := -1
+	cmd := exec.Command(program, "--session", s.dir.Path(), "--startup-fd", fmt.Sprint(startupFD))
+	cmd.Dir = "/"
+	cmd.Env = []string{} // not nil, which would mean ours
+	cmd.ExtraFiles = []*os.File{w}
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true, PidFD: &pidFD}
+	err = cmd.Start()
+	w.Close()
+	if err != nil {
+		return s.spawnError(err)
+	}
+	go reap(cmd, pidFD)
+	return s.awaitReady(ctx, r)
+}
+
+// reap collects the guardian's end, whenever that is. A pidfd in the poller
+// costs no thread meanwhile, a plain Wait would.
+func reap(cmd *exec.Cmd, pidFD int) {
+	if pidFD >= 0 {
+		if p, err := procs.Adopt(pidFD); err == nil {
+			p.Wait(context.Background())
+			p.Close()
+		}
+	}
+	cmd.Wait() // its status says nothing that the files do not say better
+}
+
+func (s *Session) awaitReady(ctx context.Context, r *os.File) error {
+	r.SetReadDeadline(time.Now().Add(readyPatience))
+	stop := context.AfterFunc(ctx, func() { r.SetReadDeadline(time.Unix(1, 0)) })
+	defer stop()
+	frame, err := protocol.ReadFrame(r, nil)
+	var ready protocol.Ready
+	if err == nil {
+		err = protocol.Unmarshal(frame, &ready)
+	}
+	switch {
+	case ctx.Err() != nil:
+		return unreachable(ctx, s.ID(), ctx.Err())
+	case errors.Is(err, io.EOF):
+		return s.spawnError(fmt.Errorf("it ended before it was ready, see %s/guardian.log", s.dir.Path()))
+	case errors.Is(err, os.ErrDeadlineExceeded):
+		return s.spawnError(fmt.Errorf("it was not ready after %v", readyPatience))
+	case err != nil:
+		return s.spawnError(err)
+	case ready.Error != nil && ready.Error.Stage == stageAdopt:
+		return s.lostFor(ctx)
+	case ready.Error != nil:
+		return s.spawnError(fmt.Errorf("%s: %s", ready.Error.Stage, ready.Error.Message))
+	}
+	return nil
+}
+
+// lostFor explains why no guardian can be had, from the files: once the one that
+// has just failed is gone, they tell all that the owner knows.
+func (s *Session) lostFor(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, livePatience)
+	defer cancel()
+	s.WaitGone(ctx) // if it stays longer the older state will do
+	st, err := s.fromFiles()
+	if err != nil {
+		return err
+	}
+	return guardianLost(st)
+}
+
+func (s *Session) spawnError(err error) error {
+	return &Error{
+		Code: CodeUnreachable, Retry: RetrySameID, cause: err,
+		Message: fmt.Sprintf("cannot start the guardian of %s: %v", s.ID(), err),
+	}
+}

@@ -1,0 +1,84 @@
+package cli
+
+import (
+	"context"
+	"io"
+
+	"github.com/spf13/cobra"
+
+	"github.com/seed-8e62c83d/mur/client"
+)
+
+type logsOptions struct {
+	follow bool
+	since  int64
+	raw    bool
+	text   bool
+	force  bool
+	json   bool
+}
+
+func newLogsCmd(d *deps) *cobra.Command {
+	var o logsOptions
+	cmd := &cobra.Command{
+		Use:   "logs SESSION",
+		Short: "print what a session wrote",
+		Long: `Prints the output that is still kept, from the session's files. On a terminal as
+text: escape sequences and control characters are left out. Elsewhere, or with
+--raw, exactly as it was written.`,
+		Example:           "  mur logs work\n  mur logs -f --text work\n  mur logs work >work.out",
+		Args:              exactly(1),
+		ValidArgsFunction: d.completeSessions,
+		RunE:              func(cmd *cobra.Command, args []string) error { return runLogs(cmd.Context(), d, args[0], o) },
+	}
+	cmd.Flags().BoolVarP(&o.follow, "follow", "f", false, "go on with what is written, up to the session's end")
+	cmd.Flags().Int64Var(&o.since, "since", 0, "begin at this `offset`")
+	cmd.Flags().BoolVar(&o.raw, "raw", false, "as it was written")
+	cmd.Flags().BoolVar(&o.text, "text", false, "as text")
+	cmd.Flags().BoolVar(&o.force, "force", false, "--raw to a terminal even of a capsule")
+	cmd.Flags().BoolVar(&o.json, "json", false, "print errors as JSON")
+	return cmd
+}
+
+func runLogs(ctx context.Context, d *deps, name string, o logsOptions) error {
+	if o.raw && o.text {
+		return usage("cannot print logs both --raw and --text")
+	}
+	if o.since < 0 {
+		return usage("cannot begin at offset %d", o.since)
+	}
+	s, err := d.session("read", name)
+	if err != nil {
+		return err
+	}
+	defer s.Close()
+	onTerminal := terminal(d.stdout) != nil
+	if o.raw && onTerminal && !o.force {
+		st, err := s.Snapshot(ctx)
+		if err != nil {
+			return cannot("read", name, err)
+		}
+		if st.Capsule != nil {
+			return fail(causeDenied, "mur logs --text "+name,
+				"cannot print the raw log of %s to a terminal: a capsule wrote it, and it could act on the terminal (--force does it)", name)
+		}
+	}
+	var w io.Writer = d.stdout
+	if o.text || onTerminal && !o.raw {
+		w = &plain{w: d.stdout}
+	}
+	each := func(p client.Piece) error {
+		if p.GapTo > 0 {
+			if p.Offset > 0 || o.since > 0 {
+				d.say("output %d to %d is no longer kept", p.Offset, p.GapTo)
+			}
+			return nil
+		}
+		_, err := w.Write(p.Bytes)
+		return err
+	}
+	if o.follow {
+		return cannot("read", name, s.FollowLog(ctx, o.since, each))
+	}
+	return cannot("read", name, s.ReadLog(o.since, each))
+}

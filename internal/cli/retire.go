@@ -1,0 +1,95 @@
+package cli
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/seed-8e62c83d/mur/client"
+	"github.com/seed-8e62c83d/mur/internal/lifecycle"
+)
+
+type retireOptions struct {
+	mutation
+	purge bool
+}
+
+func newRetireCmd(d *deps) *cobra.Command {
+	var o retireOptions
+	cmd := &cobra.Command{
+		Use:   "retire SESSION",
+		Short: "acknowledge the end of a session",
+		Long: `Acknowledges the final record of a session that has ended: its guardian goes away
+and its name is free. The files stay until --purge, or a later retire --purge,
+removes them.`,
+		Args:              exactly(1),
+		ValidArgsFunction: d.completeSessions,
+		RunE:              func(cmd *cobra.Command, args []string) error { return runRetire(cmd.Context(), d, args[0], o) },
+	}
+	o.register(cmd)
+	cmd.Flags().BoolVar(&o.purge, "purge", false, "remove the session's files, its output included")
+	return cmd
+}
+
+func runRetire(ctx context.Context, d *deps, name string, o retireOptions) error {
+	return d.change(ctx, "retire", name, &o.mutation, func(ctx context.Context, s *client.Session) error {
+		r, err := s.Retire(ctx, o.id)
+		var early *client.Error
+		if errors.As(err, &early) && early.Code == client.CodeNotEnded && early.Snapshot != nil && early.Snapshot.State == client.StateExited {
+			// Only the end of its output is missing, as right after a sweep.
+			if _, err := s.WaitEnd(ctx); err != nil {
+				return err
+			}
+			r, err = s.Retire(ctx, o.id)
+		}
+		if err != nil {
+			return err
+		}
+		warn(d, r)
+		if err := leave(ctx, s, o.purge); err != nil {
+			return err
+		}
+		if o.json {
+			return writeJSON(d.stdout, struct {
+				replyJSON
+				Record *client.Record `json:"record"`
+				Purged bool           `json:"purged"`
+			}{replyHead(s, o.mutation, r), r.Answer.Record, o.purge})
+		}
+		_, err = fmt.Fprintf(d.stdout, "retired %s: %s\n", called(s), resultOf(r.Answer.Record))
+		return err
+	})
+}
+
+// goodbye is how long the guardian's end is waited for, so that it is gone when
+// mur says so.
+const goodbye = 2 * time.Second
+
+func leave(ctx context.Context, s *client.Session, purge bool) error {
+	if purge {
+		return s.Purge(ctx)
+	}
+	ctx, cancel := context.WithTimeout(ctx, goodbye)
+	defer cancel()
+	s.WaitGone(ctx) // retired it is in any case
+	return nil
+}
+
+func resultOf(r *client.Record) string {
+	if r == nil {
+		return "no record"
+	}
+	switch {
+	case r.Result == lifecycle.ResultSignalled:
+		return "ended by " + signalName(r.ExitSignal)
+	case r.ExitCode != nil:
+		return fmt.Sprintf("exited with %d", *r.ExitCode)
+	case r.Reason != "":
+		return fmt.Sprintf("%s: %s", r.Result, r.Reason)
+	default:
+		return string(r.Result)
+	}
+}

@@ -1,0 +1,156 @@
+package cli
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"strconv"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/seed-8e62c83d/mur/client"
+)
+
+type showOptions struct {
+	json bool
+}
+
+func newShowCmd(d *deps) *cobra.Command {
+	var o showOptions
+	cmd := &cobra.Command{
+		Use:               "show SESSION",
+		Short:             "tell everything known about a session",
+		Long:              "Everything known about a session, read from its files; the size and who attaches from its guardian, if one lives.",
+		Args:              exactly(1),
+		ValidArgsFunction: d.completeSessions,
+		RunE:              func(cmd *cobra.Command, args []string) error { return runShow(cmd.Context(), d, args[0], o) },
+	}
+	cmd.Flags().BoolVar(&o.json, "json", false, "print one JSON object")
+	return cmd
+}
+
+func runShow(ctx context.Context, d *deps, name string, o showOptions) error {
+	s, err := d.session("show", name)
+	if err != nil {
+		return err
+	}
+	defer s.Close()
+	st, err := s.Snapshot(ctx)
+	if err != nil {
+		return cannot("show", name, err)
+	}
+	if o.json {
+		return writeJSON(d.stdout, createdJSON{sessionJSON: sessionAsJSON(st), Op: st.StartID, Socket: s.Socket()})
+	}
+	p := pairs{w: d.stdout}
+	p.add("id", st.Session)
+	p.add("name", st.Name)
+	p.add("state", d.painter()(st.State, string(st.State)))
+	if st.Lost() {
+		p.add("guardian", "lost: the program runs on, its end will be recorded")
+	}
+	p.add("target", describeTarget(st))
+	p.processes(st)
+	p.live(st)
+	p.add("revision", fmt.Sprintf("%d, generation %d", st.Revision, st.Generation))
+	p.add("created", at(st.Created.UnixNano()))
+	p.add("started", at(st.Times.Started))
+	p.add("ended", at(st.Times.Ended))
+	p.add("retired", at(st.Times.Retired))
+	p.failure("error", st.Error)
+	p.failure("cleanup error", st.CleanupError)
+	p.add("not durable", st.NotDurable)
+	p.record(st.Record)
+	p.add("directory", st.Dir)
+	p.add("socket", s.Socket())
+	return p.err
+}
+
+func describeTarget(st client.Status) string {
+	text := printable(st.Program)
+	if c := st.Capsule; c != nil {
+		text = fmt.Sprintf("%s %s (sha256 %.12s, %s)", printable(c.Name), printable(c.Version), c.SHA256, printable(c.Path))
+	}
+	return text
+}
+
+// pairs prints lines of a name and a value; those without a value are left out.
+type pairs struct {
+	w   io.Writer
+	err error
+}
+
+func (p *pairs) add(name, value string) {
+	if value == "" || p.err != nil {
+		return
+	}
+	_, p.err = fmt.Fprintf(p.w, "%-14s %s\n", name, value)
+}
+
+func (p *pairs) failure(name string, f *client.Failure) {
+	if f == nil {
+		return
+	}
+	text := f.Stage + ": " + f.Message
+	if f.Errno != 0 {
+		text += fmt.Sprintf(" (errno %d)", f.Errno)
+	}
+	p.add(name, text)
+}
+
+func (p *pairs) processes(st client.Status) {
+	pid := func(n int, alive bool) string {
+		if !alive {
+			return ""
+		}
+		return strconv.Itoa(n)
+	}
+	p.add("target pid", pid(st.TargetPID, st.TargetPID != 0 && !st.State.Final()))
+	p.add("owner pid", pid(st.OwnerPID, st.OwnerAlive))
+	p.add("guardian pid", pid(st.GuardianPID, st.GuardianAlive))
+}
+
+func (p *pairs) live(st client.Status) {
+	if l := st.Live; l != nil {
+		p.add("size", fmt.Sprintf("%dx%d", l.Cols, l.Rows))
+		p.add("attached", strconv.Itoa(l.Attached))
+		p.add("output", fmt.Sprintf("%d to %d bytes", l.OutputStart, l.OutputEnd))
+		p.add("output fault", l.OutputFault)
+		return
+	}
+	p.add("output", fmt.Sprintf("%d bytes", st.OutputEnd))
+}
+
+func (p *pairs) record(r *client.Record) {
+	if r == nil {
+		return
+	}
+	result := string(r.Result)
+	switch {
+	case r.ExitSignal != 0:
+		result += " by " + signalName(r.ExitSignal)
+		if r.CoreDumped {
+			result += ", core dumped"
+		}
+	case r.ExitCode != nil:
+		result += fmt.Sprintf(" with %d", *r.ExitCode)
+	}
+	p.add("result", result)
+	p.add("reason", r.Reason)
+	p.add("asked by", r.AskedBy)
+	if r.Duration > 0 {
+		p.add("duration", time.Duration(r.Duration).Round(time.Millisecond).String())
+	}
+	p.add("end of output", fmt.Sprintf("%d (%s)", r.EndOffset, r.Drain))
+	if r.Holders > 0 || r.Descendants > 0 {
+		p.add("left behind", fmt.Sprintf("processes: %d, holding the terminal: %d; mur sweep ends them", r.Descendants, r.Holders))
+	}
+}
+
+func at(nanos int64) string {
+	if nanos == 0 {
+		return ""
+	}
+	return time.Unix(0, nanos).Format(time.DateTime)
+}
