@@ -72,7 +72,9 @@ func (m *modes) sequence(raw []byte) {
 	case 'c': // RIS
 		*m = modes{scan: m.scan, set: make(map[int]bool)}
 	case '[':
-		m.control(raw[2:len(raw)-1], raw[len(raw)-1])
+		if len(raw) > 2 { // else a second ESC has cut it short
+			m.control(raw[2:len(raw)-1], raw[len(raw)-1])
+		}
 	}
 }
 

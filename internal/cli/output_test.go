@@ -141,6 +141,7 @@ func TestPlainText(t *testing.T) {
 
 func FuzzScanner(f *testing.F) {
 	f.Add([]byte("\x1b[?1049h\x1b]0;t\x07\x1bP$q\x1b\\text\x1b"))
+	f.Add([]byte("\x1b[\x1b0")) // cut short by another escape
 	f.Fuzz(func(t *testing.T, in []byte) {
 		var s scanner
 		var out []byte

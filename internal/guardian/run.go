@@ -2,7 +2,6 @@ package guardian
 
 import (
 	"errors"
-	"flag"
 	"fmt"
 	"io"
 	"log/slog"
@@ -18,7 +17,6 @@ import (
 	"github.com/seed-8e62c83d/mur/internal/procs"
 	"github.com/seed-8e62c83d/mur/internal/protocol"
 	"github.com/seed-8e62c83d/mur/internal/sessiondir"
-	"github.com/seed-8e62c83d/mur/internal/version"
 )
 
 // idleLeave is how long a guardian whose session is over stays without a
@@ -28,40 +26,11 @@ const idleLeave = 30 * time.Second
 // ownerExecutable is the owner's file name, beside the guardian's own.
 const ownerExecutable = "mur-owner"
 
-// Run is mur-guardian: args as after the program's name, the exit status back.
-// It is started by a client, serves one session and leaves when that is retired,
-// idle after its end, or told to.
-func Run(args []string, stdout, stderr io.Writer) int {
-	flags := flag.NewFlagSet("mur-guardian", flag.ContinueOnError)
-	flags.SetOutput(stderr)
-	path := flags.String("session", "", "the session's `directory`")
-	startupFD := flags.Int("startup-fd", -1, "`descriptor` that gets one frame: served, or why not")
-	showVersion := flags.Bool("version", false, "print the version and exit")
-	flags.Usage = func() {
-		fmt.Fprintln(stderr, "mur-guardian serves one session. It is started by mur and by clients, not by hand.")
-		flags.PrintDefaults()
-	}
-	if err := flags.Parse(args); err != nil {
-		return 2
-	}
-	if *showVersion {
-		fmt.Fprintln(stdout, version.String())
-		return 0
-	}
-	if *path == "" || flags.NArg() > 0 {
-		flags.Usage()
-		return 2
-	}
-	absolute, err := filepath.Abs(*path) // before the working directory is left
-	if err != nil {
-		fmt.Fprintf(stderr, "mur-guardian: error: cannot find the session: %v\n", err)
-		return 1
-	}
-	return serve(absolute, *startupFD, stderr)
-}
-
-// serve runs the guardian and tells on startupFD how it went.
-func serve(path string, startupFD int, stderr io.Writer) int {
+// Run serves the session in the directory path, and tells on the descriptor
+// startupFD (if it is not negative) in one frame that it does, or why not. It
+// returns the exit code. It is started by a client and leaves when the session is
+// retired, idle after its end, or told to.
+func Run(path string, startupFD int, stderr io.Writer) int {
 	var startup *os.File
 	if startupFD >= 0 {
 		startup = os.NewFile(uintptr(startupFD), "startup")
@@ -77,8 +46,12 @@ func serve(path string, startupFD int, stderr io.Writer) int {
 			fmt.Fprintf(stderr, "mur-guardian: error: %s\n", r.Error.Message)
 		}
 	}
-	if err := detach(startupFD); err != nil {
-		tell(protocol.Ready{Error: &lifecycle.Failure{Stage: "environment", Message: err.Error()}})
+	path, err := filepath.Abs(path) // before the working directory is left
+	if err == nil {
+		err = detach(startupFD)
+	}
+	if err != nil {
+		tell(protocol.Ready{Error: asFailure(&stageError{"environment", err})})
 		return 1
 	}
 	g, err := begin(path)
@@ -91,7 +64,6 @@ func serve(path string, startupFD int, stderr io.Writer) int {
 		return 1
 	}
 	tell(protocol.Ready{Generation: g.session.state.Generation})
-	startup = nil
 	g.run()
 	return 0
 }

@@ -97,7 +97,7 @@ func parseStat(b []byte) (stat, error) {
 		return stat{}, bad
 	}
 	f := strings.Fields(string(b[end+1:])) // f[0] is field 3
-	if len(f) < 20 || len(f[0]) != 1 {
+	if len(f) < 20 || len(f[0]) != 1 || f[0][0] < 'A' || f[0][0] > 'z' {
 		return stat{}, bad
 	}
 	ppid, err1 := strconv.Atoi(f[1])

@@ -283,6 +283,7 @@ func FuzzParseStat(f *testing.F) {
 	f.Add(own)
 	f.Add([]byte("1 (a) b) R 2 3 4 0 -1 0 0 0 0 0 0 0 0 0 20 0 1 0 77 0 0"))
 	f.Add([]byte("1 (a"))
+	f.Add([]byte(")\x00 0 0 0 0 0 0 0 0 0 0 0 0 0 0 0 0 0 0 0"))
 	f.Fuzz(func(t *testing.T, b []byte) {
 		if st, err := parseStat(b); err == nil && st.state == 0 {
 			t.Error("no state")

@@ -21,6 +21,7 @@ func (i info) ModTime() time.Time { return time.Unix(0, 0) }
 func (i info) IsDir() bool        { return i.mode.IsDir() }
 func (i info) Sys() any           { return nil }
 
+// nullInfo is what /dev/null looks like.
 var nullInfo = info{name: "null", mode: fs.ModeDevice | fs.ModeCharDevice | 0o666}
 
 // nullFile takes everything and holds nothing.

@@ -29,6 +29,7 @@ func wideAt(r rune) bool {
 	return found
 }
 
+// wide are the ranges that take two cells.
 var wide = [...]span{
 	{0x1100, 0x115F}, // hangul initials
 	{0x231A, 0x231B}, // watch, hourglass
