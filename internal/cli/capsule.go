@@ -147,7 +147,7 @@ func (d *deps) checkWorkDir(dir string) (string, error) {
 func (d *deps) planCapsule(ctx context.Context, args []string, o startOptions) (*launch, error) {
 	name := defaultCapsule
 	if len(args) > 0 {
-		name, args = args[0], args[1:]
+		name, args = args[0], ownArgs(args[1:])
 	}
 	c, ref, err := loadCapsule(name)
 	if err != nil {
@@ -200,9 +200,17 @@ func (d *deps) planCapsule(ctx context.Context, args []string, o startOptions) (
 		if o.capsule.memory != "" {
 			line = append(line, "--memory", o.capsule.memory)
 		}
-		return asBytes(slices.Concat(line, []string{ref}, args))
+		return asBytes(slices.Concat(line, []string{ref, "--"}, args))
 	}
 	return l, nil
+}
+
+// ownArgs are a capsule's own arguments, which may come after "--".
+func ownArgs(args []string) []string {
+	if len(args) > 0 && args[0] == "--" {
+		return args[1:]
+	}
+	return args
 }
 
 func asBytes(words []string) [][]byte {

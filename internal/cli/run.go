@@ -43,7 +43,7 @@ Flags come before the capsule; what comes after it belongs to the capsule.`,
 			return nil
 		},
 		RunE: func(cmd *cobra.Command, args []string) error {
-			return runRun(cmd.Context(), d, args[0], args[1:], o)
+			return runRun(cmd.Context(), d, args[0], ownArgs(args[1:]), o)
 		},
 	}
 	flags := cmd.Flags()

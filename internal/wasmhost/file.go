@@ -30,6 +30,21 @@ const writeFlags = sys.O_RDWR | sys.O_WRONLY | sys.O_CREAT | sys.O_TRUNC | sys.O
 // OpenFile implements sys.FS. Only plain files and directories open: a fifo could block for ever and a device or
 // socket is a door of its own.
 func (m *mount) OpenFile(path string, flag sys.Oflag, perm fs.FileMode) (sys.File, sys.Errno) {
+	// The runtime opens a mount's own directory with mode zero when it is first needed, and panics on every error but
+	// one. No guest asks with that mode.
+	own := perm == 0 && path == "."
+	f, errno := m.open(path, flag, perm, own)
+	switch {
+	case errno == 0:
+		return f, 0
+	case own:
+		return nil, sys.ENOENT
+	default:
+		return nil, errno
+	}
+}
+
+func (m *mount) open(path string, flag sys.Oflag, perm fs.FileMode, own bool) (*file, sys.Errno) {
 	p, errno := m.walk(path, flag&sys.O_NOFOLLOW == 0 && flag&sys.O_EXCL == 0)
 	if errno != 0 {
 		return nil, errno
@@ -46,8 +61,6 @@ func (m *mount) OpenFile(path string, flag sys.Oflag, perm fs.FileMode) (sys.Fil
 	if errno := m.openable(&p, flag); errno != 0 {
 		return nil, errno
 	}
-	// The runtime opens a mount's own directory with mode zero when it is first needed, and panics on an error there.
-	own := perm == 0 && path == "."
 	if m.files.count >= m.files.limit && !own {
 		return nil, m.errs.report(errnoMfile)
 	}

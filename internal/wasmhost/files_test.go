@@ -245,7 +245,7 @@ func TestAReadOnlySubtreeHoldsUnderEveryName(t *testing.T) {
 	tr := newTree(t)
 	tr.file(t, "work/repo/.git/config", "config")
 	m := manifest(func(m *capsule.Manifest) {
-		m.Capabilities.Filesystem.ReadOnly = []string{"/work/repo/.git", "/work/later/frozen", "/work/one"}
+		m.Capabilities.Filesystem.ReadOnly = []string{"/work/repo/.git", "/work/later/frozen", "/work/one", "/work/never/frozen"}
 	})
 	tr.file(t, "work/one", "one")
 	do(t, m, func(c *Config) { c.WorkDir = tr.work },
@@ -272,9 +272,12 @@ func TestAReadOnlySubtreeHoldsUnderEveryName(t *testing.T) {
 		// What does not exist yet is kept from being made.
 		"mkdir /work/later => 0",
 		"mkdir /work/later/frozen => 69",
+		"rmdir /work/later => 69",
 		"write /work/later/frozen x => 69",
 		"rename /work/dir /work/later/frozen => 69",
 		"rename /work/later /work/free => 69",
+		"symlink /work/never dir => 69",
+		"mkdir /work/never/frozen => 44",
 		// A single file.
 		"write /work/one x => 69",
 		"link /work/one /work/two => 69",
@@ -293,6 +296,45 @@ func TestASecondNameOfTheHostForAReadOnlyFileIsReadOnlyToo(t *testing.T) {
 	}
 	m := manifest(func(m *capsule.Manifest) { m.Capabilities.Filesystem.ReadOnly = []string{"/work/plain"} })
 	do(t, m, func(c *Config) { c.WorkDir = tr.work }, "write /work/twin x => 69", "read /work/twin => 0 plain")
+}
+
+func TestReadOnlyHoldsOverLinksThatWereThereBefore(t *testing.T) {
+	tr := newTree(t)
+	tr.file(t, "work/real/kept/a", "a")
+	for link, target := range map[string]string{"lnk": "real", "end": "dir"} {
+		if err := os.Symlink(target, filepath.Join(tr.work, link)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	m := manifest(func(m *capsule.Manifest) {
+		m.Capabilities.Filesystem.ReadOnly = []string{"/work/lnk/kept", "/work/lnk/later", "/work/end"}
+	})
+	do(t, m, func(c *Config) { c.WorkDir = tr.work },
+		"write /work/real/kept/a x => 69",
+		"write /work/lnk/kept/a x => 69",
+		"mkdir /work/real/later => 69",
+		"rename /work/real /work/free => 69",
+		"write /work/dir/inner x => 69",
+		"unlink /work/end => 69",
+		"unlink /work/lnk => 69",
+	)
+}
+
+func TestReadOnlyHoldsInADirectoryGrantedTwice(t *testing.T) {
+	tr := newTree(t)
+	tr.file(t, "work/sub/a", "a")
+	tr.file(t, "work/sub/out/a", "a")
+	sub := filepath.Join(tr.work, "sub")
+	do(t, manifest(), func(c *Config) {
+		c.WorkDir = tr.work
+		c.Dirs = []Mount{{Host: sub, Guest: "/sub", ReadOnly: true}, {Host: filepath.Join(sub, "out"), Guest: "/out"}}
+	},
+		"write /sub/a x => 69",
+		"write /work/sub/a x => 69",
+		"rename /work/sub /work/free => 69",
+		"write /work/plain x => 0",
+		"write /out/a x => 0",
+	)
 }
 
 func TestTheRootListsTheMounts(t *testing.T) {

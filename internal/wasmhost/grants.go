@@ -3,6 +3,7 @@ package wasmhost
 import (
 	"errors"
 	"fmt"
+	"maps"
 	"os"
 	"slices"
 	"strings"
@@ -73,7 +74,24 @@ func (r *run) openMounts() error {
 			}
 		}
 	}
+	r.shareFrozen()
 	return nil
+}
+
+// shareFrozen makes what is read-only in one mount read-only in all, for directories of the host that lie within each
+// other. The root of a mount is exempt: what was granted writable by itself is.
+func (r *run) shareFrozen() {
+	all := map[fileID]struct{}{}
+	for _, m := range r.mounts {
+		maps.Copy(all, m.fs.frozenIDs)
+		if !m.fs.writable {
+			all[idOf(&m.fs.self)] = struct{}{}
+		}
+	}
+	for _, m := range r.mounts {
+		maps.Copy(m.fs.frozenIDs, all)
+		delete(m.fs.frozenIDs, idOf(&m.fs.self))
+	}
 }
 
 func openReason(d grantedDir, err error) string {

@@ -30,6 +30,7 @@ type mount struct {
 	errs     *errnos
 	files    *openFiles
 	root     int
+	self     unix.Stat_t
 	writable bool
 
 	frozen    [][]string          // names of the read-only subtrees
@@ -47,15 +48,27 @@ func openMount(host string, linked, writable bool, files *openFiles) (*mount, er
 	if err != nil {
 		return nil, err
 	}
-	return &mount{
+	m := &mount{
 		errs: files.errs, files: files, root: fd, writable: writable,
 		frozenIDs: map[fileID]struct{}{}, aboveIDs: map[fileID]struct{}{},
-	}, nil
+	}
+	// One that cannot be read would only fail when the guest first uses it.
+	readable, err := openat(fd, ".", unix.O_RDONLY|unix.O_DIRECTORY, 0)
+	if err == nil {
+		_ = unix.Close(readable)
+		err = unix.Fstat(fd, &m.self)
+	}
+	if err != nil {
+		m.close()
+		return nil, err
+	}
+	return m, nil
 }
 
 func (m *mount) close() { _ = unix.Close(m.root) }
 
-// freeze makes what is at a path below the mount read-only, whether it exists yet or not.
+// freeze makes what is at a path below the mount read-only, whether it exists yet or not: under the names given, under
+// the names they lead to over links, and, as far as it exists, under whatever name the host has for it.
 func (m *mount) freeze(below string) {
 	steps := names(below)
 	if len(steps) == 0 {
@@ -63,23 +76,30 @@ func (m *mount) freeze(below string) {
 		return
 	}
 	m.frozen = append(m.frozen, steps)
-	for i := range steps {
-		var st unix.Stat_t
-		p, errno := m.walk(path.Join(steps[:i+1]...), false)
-		if errno != 0 {
-			return
-		}
-		st, err := p.statAt()
-		p.close()
-		switch {
-		case err != nil:
-			return
-		case i == len(steps)-1:
-			m.frozenIDs[idOf(&st)] = struct{}{}
-		default:
-			m.aboveIDs[idOf(&st)] = struct{}{}
+	for i := range steps[:len(steps)-1] {
+		m.identify(path.Join(steps[:i+1]...), true, m.aboveIDs)
+	}
+	for _, follow := range []bool{false, true} {
+		if canon := m.identify(path.Join(steps...), follow, m.frozenIDs); canon != nil {
+			m.frozen = append(m.frozen, canon)
 		}
 	}
+}
+
+// identify notes the identity of what is at a path, and gives the names it was found under.
+func (m *mount) identify(path string, follow bool, ids map[fileID]struct{}) []string {
+	p, errno := m.walk(path, follow)
+	if errno != 0 {
+		return nil
+	}
+	defer p.close()
+	if st, err := p.statAt(); err == nil {
+		ids[idOf(&st)] = struct{}{}
+	}
+	if len(p.canon) == 0 {
+		return nil // a link to the mount itself
+	}
+	return p.canon
 }
 
 // mayChange says whether what is at a place may be made, written or removed.
@@ -95,8 +115,8 @@ func (m *mount) mayChange(p *place) sys.Errno {
 	return m.notAmong(p, m.frozenIDs)
 }
 
-// mayMove says whether a place may also get another name. A directory that holds a read-only subtree may not: the
-// subtree would no longer be where it is protected.
+// mayMove says whether a place may also be renamed, removed or become a link. What a read-only subtree lies below may
+// not: the subtree would no longer be where it is protected, or another would be in its place.
 func (m *mount) mayMove(p *place) sys.Errno {
 	if errno := m.mayChange(p); errno != 0 {
 		return errno
@@ -169,14 +189,14 @@ func (m *mount) Mkdir(path string, perm fs.FileMode) sys.Errno {
 
 // Rmdir implements sys.FS.
 func (m *mount) Rmdir(path string) sys.Errno {
-	return m.at(strings.TrimRight(path, "/"), false, m.mayChange, func(p *place) error {
+	return m.at(strings.TrimRight(path, "/"), false, m.mayMove, func(p *place) error {
 		return unix.Unlinkat(p.dir, p.name, unix.AT_REMOVEDIR)
 	})
 }
 
 // Unlink implements sys.FS.
 func (m *mount) Unlink(path string) sys.Errno {
-	return m.at(strings.TrimRight(path, "/"), false, m.mayChange, func(p *place) error {
+	return m.at(strings.TrimRight(path, "/"), false, m.mayMove, func(p *place) error {
 		if strings.HasSuffix(path, "/") {
 			if st, err := p.statAt(); err == nil && st.Mode&unix.S_IFMT != unix.S_IFDIR {
 				return unix.ENOTDIR
@@ -230,7 +250,7 @@ func (e passed) Error() string { return sys.Errno(e).Error() }
 // Symlink implements sys.FS. The guest could not follow a link that leads out, but a person could.
 func (m *mount) Symlink(target, link string) sys.Errno {
 	target = strings.Clone(target) // it lies in guest memory
-	return m.at(link, false, m.mayChange, func(p *place) error {
+	return m.at(link, false, m.mayMove, func(p *place) error {
 		switch {
 		case p.mustDir:
 			return unix.ENOENT

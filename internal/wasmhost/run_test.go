@@ -253,6 +253,19 @@ func TestAClosedOutputEndsAGuestLikeSigpipe(t *testing.T) {
 	}
 }
 
+func TestAClosedStandardOutputOfTheProcessDoesNotKillIt(t *testing.T) {
+	p := runnerCmd(t, runnerJob{Manifest: manifest(), Args: []string{"flood", "0"}})
+	r, w := pipe(t)
+	r.Close()
+	p.cmd.Stdout = w
+	if err := p.cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	if code, res := p.end(t); code != 141 || res.Reason != OutputClosed {
+		t.Fatalf("%d %+v", code, res)
+	}
+}
+
 func TestAGuestWhoseReaderHasStoppedCanBeEnded(t *testing.T) {
 	_, w := pipe(t) // nobody reads
 	ch := make(chan os.Signal, 1)

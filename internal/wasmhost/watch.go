@@ -24,7 +24,15 @@ type watch struct {
 	abandoned chan struct{} // closed when the guest is given up
 	done      chan struct{}
 	wg        sync.WaitGroup
-	terms     int
+
+	// Of the goroutine alone.
+	terms       int
+	cpuAtStart  time.Duration
+	deadline    <-chan time.Time
+	cpu         <-chan time.Time
+	patience    <-chan time.Time // ticks once the guest is stopped
+	lastCalls   uint64
+	gentleUntil time.Time
 }
 
 func (r *run) startWatch(ctx context.Context) *watch {
@@ -41,25 +49,15 @@ func (w *watch) end() {
 }
 
 func (w *watch) loop() {
-	limits, begin := w.r.limits, w.begin
-	signals, canceled, stopped := w.r.cfg.Signals, w.ctx.Done(), w.r.stop.stopped
-	var deadline, cpu, patience <-chan time.Time
-	var cpuAtStart time.Duration
-	var lastCalls uint64
-	var gentleUntil time.Time
+	stop := w.r.stop
+	begin, signals, canceled, stopped := w.begin, w.r.cfg.Signals, w.ctx.Done(), stop.stopped
 	for {
 		select {
 		case <-w.done:
 			return
 		case <-begin:
 			begin = nil
-			if limits.Deadline > 0 {
-				deadline = time.After(limits.Deadline)
-			}
-			if limits.CPUSeconds > 0 {
-				cpuAtStart = cpuTime()
-				cpu = time.After(cpuLeft(limits.CPUSeconds, cpuAtStart))
-			}
+			w.startLimits()
 		case sig, open := <-signals:
 			if !open {
 				signals = nil
@@ -68,37 +66,60 @@ func (w *watch) loop() {
 			w.signal(sig)
 		case <-canceled:
 			canceled = nil
-			w.r.stop.stop(ending{Canceled, 143, "the run was canceled"}, true)
-		case <-deadline:
-			w.r.stop.stop(ending{DeadlineOver, 1, fmt.Sprintf("the deadline of %s has passed", limits.Deadline)}, true)
-		case <-cpu:
-			if cpuLeft(limits.CPUSeconds, cpuAtStart) <= cpuStep {
-				w.r.stop.stop(ending{CPUOver, 1, fmt.Sprintf("the limit of %d s of processor time was reached", limits.CPUSeconds)}, true)
-			} else {
-				cpu = time.After(cpuLeft(limits.CPUSeconds, cpuAtStart))
-			}
+			stop.stop(ending{Canceled, 143, "the run was canceled"}, true)
+		case <-w.deadline:
+			stop.stop(ending{DeadlineOver, 1, fmt.Sprintf("the deadline of %s has passed", w.r.limits.Deadline)}, true)
+		case <-w.cpu:
+			w.checkCPU()
 		case <-stopped:
 			stopped = nil
-			gentleUntil = time.Now().Add(gentleFor)
-			lastCalls = w.r.stop.calls.Load()
-			patience = time.After(abandonAfter)
-		case <-patience:
-			calls := w.r.stop.calls.Load()
-			inCall := calls%2 == 1
-			switch {
-			case w.r.stop.hard.Load():
+			w.lastCalls, w.gentleUntil = stop.calls.Load(), time.Now().Add(gentleFor)
+			w.patience = time.After(abandonAfter)
+		case <-w.patience:
+			if w.hopeless() {
 				close(w.abandoned)
 				return
-			case calls == lastCalls && !inCall:
-				close(w.abandoned) // it does not call the host, so it would not notice
-				return
-			case time.Now().After(gentleUntil):
-				w.r.stop.stop(ending{}, true)
 			}
-			lastCalls = calls
-			patience = time.After(abandonAfter)
+			w.patience = time.After(abandonAfter)
 		}
 	}
+}
+
+func (w *watch) startLimits() {
+	if d := w.r.limits.Deadline; d > 0 {
+		w.deadline = time.After(d)
+	}
+	if s := w.r.limits.CPUSeconds; s > 0 {
+		w.cpuAtStart = cpuTime()
+		w.cpu = time.After(cpuLeft(s, w.cpuAtStart))
+	}
+}
+
+// checkCPU ends the guest at its processor limit, or comes back when it could be reached.
+func (w *watch) checkCPU() {
+	seconds := w.r.limits.CPUSeconds
+	left := cpuLeft(seconds, w.cpuAtStart)
+	if left > cpuStep {
+		w.cpu = time.After(left)
+		return
+	}
+	w.r.stop.stop(ending{CPUOver, 1, fmt.Sprintf("the limit of %d s of processor time was reached", seconds)}, true)
+}
+
+// hopeless says whether a stopped guest is to be given up: it had time to unwind, or makes no host calls at all. A
+// gentle stop that has taken too long becomes a hard one.
+func (w *watch) hopeless() bool {
+	stop := w.r.stop
+	calls := stop.calls.Load()
+	spins := calls == w.lastCalls && calls%2 == 0
+	w.lastCalls = calls
+	if stop.hard.Load() || spins {
+		return true
+	}
+	if time.Now().After(w.gentleUntil) {
+		stop.stop(ending{}, true)
+	}
+	return false
 }
 
 // signal does what a signal means. Only SIGTERM is gentle, and only once.

@@ -14,6 +14,7 @@ import (
 	"github.com/rogpeppe/go-internal/testscript"
 
 	"github.com/seed-8e62c83d/mur/client"
+	"github.com/seed-8e62c83d/mur/internal/bundled"
 )
 
 const (
@@ -56,10 +57,24 @@ func TestScripts(t *testing.T) {
 		Dir:                 "testdata",
 		RequireExplicitExec: true,
 		Setup:               setup,
+		Condition:           condition,
 		Cmds: map[string]func(*testscript.TestScript, bool, []string){
 			"pty": ptyCmd, "until": untilCmd, "status": statusCmd, "uuid": uuidCmd, "finish": finishCmd,
 		},
 	})
+}
+
+// helloModule is the bundled capsule that the build has put beside its package.
+const helloModule = "../../internal/bundled/files/hello/capsule.wasm"
+
+// condition knows [bundled]: mur was built with its capsules.
+func condition(name string) (bool, error) {
+	if name != "bundled" {
+		return false, fmt.Errorf("unknown condition %s", name)
+	}
+	_, hello := bundled.Open("hello")
+	_, shell := bundled.Open("shell")
+	return hello && shell, nil
 }
 
 // setup gives the script its own state directory, short because sockets live in it.
@@ -74,6 +89,11 @@ func setup(env *testscript.Env) error {
 	env.Setenv("PATH", bin+string(filepath.ListSeparator)+os.Getenv("PATH"))
 	env.Setenv("TERM", "xterm-256color")
 	env.Setenv("XDG_CACHE_HOME", filepath.Join(bin, "cache"))
+	hello, err := filepath.Abs(helloModule)
+	if err != nil {
+		return err
+	}
+	env.Setenv("HELLO", hello)
 	t := env.T()
 	env.Defer(func() {
 		defer os.RemoveAll(home)
