@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"time"
 
 	"github.com/seed-8e62c83d/mur/internal/guardian"
 	"github.com/seed-8e62c83d/mur/internal/version"
@@ -21,6 +22,8 @@ func run(args []string, stdout, stderr io.Writer) int {
 	flags.SetOutput(stderr)
 	session := flags.String("session", "", "serve the session in this `directory`")
 	startup := flags.Int("startup-fd", -1, "tell on this `descriptor` in one frame that it is served, or why not")
+	adopt := flags.Bool("adopt", false, "take the session over from the owner that started this")
+	idle := flags.Duration("idle", 30*time.Second, "leave after so `long` without connection and output")
 	show := flags.Bool("version", false, "print the version and exit")
 	if err := flags.Parse(args); err != nil {
 		return 2
@@ -33,5 +36,5 @@ func run(args []string, stdout, stderr io.Writer) int {
 		fmt.Fprintln(stderr, "mur-guardian: cannot run: it takes --session DIR; mur start makes a session and runs it")
 		return 2
 	}
-	return guardian.Run(*session, *startup, stderr)
+	return guardian.Run(guardian.Config{Session: *session, StartupFD: *startup, Adopt: *adopt, Idle: *idle}, stderr)
 }

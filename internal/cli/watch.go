@@ -93,8 +93,6 @@ func (d *deps) printEvent(st client.Status, all bool, paint func(client.State, s
 		detail = " " + exitOf(st.Snapshot)
 	case st.Error != nil:
 		detail = fmt.Sprintf(" %s: %s", st.Error.Stage, st.Error.Message)
-	case st.GuardianLost:
-		detail = " guardian lost"
 	case st.TargetPID != 0:
 		detail = fmt.Sprintf(" pid %d", st.TargetPID)
 	}

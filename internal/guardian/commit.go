@@ -75,7 +75,7 @@ func (s *session) append(txs []*tx) error {
 	reserved := true
 	for _, t := range txs {
 		for _, r := range t.records {
-			b, err := sessiondir.EncodeEntry(sessiondir.Entry{Receipt: &r})
+			b, err := s.encode(r)
 			if err != nil {
 				return err
 			}
@@ -188,7 +188,7 @@ func (s *session) mark(e lifecycle.Event) {
 }
 
 func (s *session) rewrite() (*journal.File, error) {
-	records, err := entries(s.state, s.book.Records())
+	records, err := s.entries(s.book.Records())
 	if err != nil {
 		return nil, err
 	}
@@ -212,17 +212,26 @@ func (s *session) compact() {
 }
 
 // entries is a whole journal: every receipt, then the state.
-func entries(state lifecycle.Durable, records []receipts.Record) ([][]byte, error) {
+func (s *session) entries(records []receipts.Record) ([][]byte, error) {
 	var out [][]byte
 	for _, r := range records {
-		b, err := sessiondir.EncodeEntry(sessiondir.Entry{Receipt: &r})
+		b, err := s.encode(r)
 		if err != nil {
 			return nil, err
 		}
 		out = append(out, b)
 	}
-	b, err := sessiondir.EncodeEntry(sessiondir.Entry{Life: &state})
+	b, err := sessiondir.EncodeEntry(sessiondir.Entry{Life: &s.state})
 	return append(out, b), err
+}
+
+// encode makes a journal record of a receipt's step.
+func (s *session) encode(r receipts.Record) ([]byte, error) {
+	e := sessiondir.Entry{Receipt: &r}
+	if intent, ok := s.signals[r.ID]; ok && !r.Done {
+		e.Signal = &intent
+	}
+	return sessiondir.EncodeEntry(e)
 }
 
 func (s *session) publish() { s.board.publish(s.state) }

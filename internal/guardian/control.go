@@ -10,6 +10,7 @@ import (
 	"github.com/seed-8e62c83d/mur/internal/lifecycle"
 	"github.com/seed-8e62c83d/mur/internal/ownerlink"
 	"github.com/seed-8e62c83d/mur/internal/protocol"
+	"github.com/seed-8e62c83d/mur/internal/sessiondir"
 )
 
 const (
@@ -40,7 +41,7 @@ func (s *session) termTarget(m *mutation) {
 		s.refuse(m, notStarted(m))
 	case s.starting():
 		s.hold(m)
-	case s.owner == nil || s.state.State == lifecycle.Exited || s.state.State.Final():
+	case s.ownerless() || s.state.State == lifecycle.Exited || s.state.State.Final():
 		s.step(lifecycle.Event{Kind: lifecycle.Account})
 		s.settleNow(m, protocol.ControlAnswer{MutationID: m.id, Delivery: s.afterEnd()})
 	default:
@@ -72,9 +73,11 @@ func (s *session) signalTarget(m *mutation, r *protocol.SignalRequest) {
 		s.refuse(m, notStarted(m))
 	case s.starting():
 		s.hold(m)
-	case s.owner == nil || !s.state.State.Alive():
+	case s.ownerless() || !s.state.State.Alive():
 		s.refuse(m, protocol.Refuse(protocol.CodeNotRunning, "cannot signal: the target has ended"))
 	default:
+		s.signals[m.id] = sessiondir.SignalIntent{Signal: r.Signal, Group: group}
+		s.otherwise(func(*protocol.Error) { delete(s.signals, m.id) })
 		s.admit(m, func() {
 			s.enqueue(m.id, ownerlink.Control{Kind: ownerlink.ControlSignal, Signal: r.Signal, Group: group})
 		})
@@ -94,7 +97,7 @@ func (s *session) sweepSession(m *mutation) {
 		s.queue.pending = append(s.queue.pending, pendingControl{
 			mutation: m.id, control: ownerlink.Control{Kind: ownerlink.ControlSweep}, sent: true,
 		})
-	case s.owner == nil:
+	case s.ownerless():
 		s.step(lifecycle.Event{Kind: lifecycle.Account})
 		s.settleNow(m, s.sweptBefore(m.id))
 	default:
@@ -112,6 +115,9 @@ func (s *session) sweptBefore(id protocol.MutationID) protocol.SweepAnswer {
 	}
 	return answer
 }
+
+// ownerless tells that no owner exists, or can appear.
+func (s *session) ownerless() bool { return s.owner == nil && !s.seeking }
 
 func notStarted(m *mutation) *protocol.Error {
 	return protocol.Refuse(protocol.CodeNotStarted, "cannot "+string(m.op)+": the session has no target yet")
@@ -135,6 +141,9 @@ func (s *session) enqueue(id protocol.MutationID, c ownerlink.Control) {
 
 // sendNext sends the first control if none is outstanding.
 func (s *session) sendNext() {
+	if s.seeking {
+		return
+	}
 	if s.owner == nil {
 		// It went between admission and now: its end settles what is pending.
 		s.after(0, ownerWentBefore{})
@@ -157,7 +166,7 @@ func (s *session) sendNext() {
 type ownerWentBefore struct{}
 
 func (ownerWentBefore) handle(s *session) {
-	if s.owner == nil {
+	if s.ownerless() {
 		s.queue.ownerGone(s)
 	}
 }
@@ -169,11 +178,13 @@ type unanswered struct{ seq uint64 }
 
 func (e unanswered) handle(s *session) {
 	for _, p := range s.queue.pending {
-		if p.control.Seq != e.seq || s.owner == nil {
+		if p.control.Seq != e.seq || s.ownerless() {
 			continue
 		}
 		s.board.silent.Store(true)
-		s.owner.nudge()
+		if s.owner != nil {
+			s.owner.nudge()
+		}
 		s.then(func(bool) {
 			s.fail(p.mutation, protocol.Refuse(protocol.CodeOwnerNotResponding,
 				"cannot tell the outcome: the owner did not answer; repeat with the same operation id"))

@@ -3,7 +3,6 @@ package guardian_test
 import (
 	"bytes"
 	"crypto/rand"
-	"fmt"
 	"os"
 	"path/filepath"
 	"strings"
@@ -453,45 +452,4 @@ func kill(t *testing.T, s *session) {
 		_, held, err := s.dir.Holder(sessiondir.GuardianLock)
 		return err == nil && !held
 	})
-}
-
-func TestALostGuardianLosesNeitherExitNorOutput(t *testing.T) {
-	s := newSession(t)
-	gate := filepath.Join(t.TempDir(), "gate")
-	if err := syscall.Mkfifo(gate, 0o600); err != nil {
-		t.Fatal(err)
-	}
-	s.dial().run(fmt.Sprintf("echo before; read x <%s; seq 1 20000; exit 6", gate))
-	eventually(t, "the first output", func() bool { v, err := s.dir.Read(); return err == nil && v.OutputEnd > 0 })
-	kill(t, s)
-	eventually(t, "the loss to show", func() bool { v, err := s.dir.Read(); return err == nil && v.Snapshot.GuardianLost })
-	if r := s.startGuardian(); r.Error == nil || r.Error.Stage != "adopt" {
-		t.Errorf("a guardian beside a living owner: %+v", r)
-	}
-	f, err := os.OpenFile(gate, os.O_WRONLY, 0)
-	if err != nil {
-		t.Fatal(err)
-	}
-	f.WriteString("go\n")
-	f.Close()
-	var view *sessiondir.View
-	eventually(t, "the final record", func() bool {
-		view, err = s.dir.Read()
-		return err == nil && view.Snapshot.State == lifecycle.Ended && !view.OwnerLive
-	})
-	if code := view.Snapshot.ExitCode; code == nil || *code != 6 {
-		t.Errorf("%+v", view.Snapshot.Record)
-	}
-	if r := s.startGuardian(); r.Error != nil {
-		t.Fatal(r.Error)
-	}
-	var want bytes.Buffer
-	want.WriteString("before\r\n")
-	for i := 1; i <= 20000; i++ {
-		fmt.Fprintf(&want, "%d\r\n", i)
-	}
-	if got := s.attach(protocol.AttachRequest{Since: new(int64)}).toEnd(); !bytes.Equal(got.output, want.Bytes()) {
-		t.Errorf("%d bytes of output, want %d", len(got.output), want.Len())
-	}
-	decode[protocol.RetireAnswer](t, s.dial().retire(newID()))
 }

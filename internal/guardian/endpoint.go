@@ -9,6 +9,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/seed-8e62c83d/mur/internal/ownerlink"
 	"github.com/seed-8e62c83d/mur/internal/peersock"
 	"github.com/seed-8e62c83d/mur/internal/sessiondir"
 )
@@ -20,12 +21,13 @@ type endpoint struct {
 	listener *net.UnixListener
 	file     peersock.FileID
 	notify   *os.File
+	kept     chan struct{} // closed when keep has ended
 }
 
 // bind listens on the session's socket; what an earlier guardian left under its
 // name is removed.
 func bind(dir *sessiondir.Dir) (*endpoint, error) {
-	e := &endpoint{dir: dir}
+	e := &endpoint{dir: dir, kept: make(chan struct{})}
 	if err := e.listen(); err != nil {
 		return nil, err
 	}
@@ -76,6 +78,7 @@ func (e *endpoint) watch() error {
 
 // keep serves the endpoint until close, whatever becomes of its name.
 func (e *endpoint) keep(sv *server) {
+	defer close(e.kept)
 	go sv.accept(e.listener)
 	buf := make([]byte, 4096)
 	for {
@@ -93,14 +96,32 @@ func (e *endpoint) keep(sv *server) {
 		sv.log.Warn("the socket's name was taken away and is bound again")
 		old.Close()
 		go sv.accept(e.listener)
+		sv.session.post(rebound{e.listener, e.socket()})
+		e.entrust(sv.log)
 	}
 }
 
-// close takes the name away and stops listening. Who comes now finds nobody and
-// starts the next guardian once the lock is free.
-func (e *endpoint) close() {
+// rebound is a new listener: an owner that is not started yet gets this one.
+type rebound struct {
+	listener *net.UnixListener
+	socket   ownerlink.Socket
+}
+
+func (e rebound) handle(s *session) {
+	s.spawner.listener, s.spawner.socket = e.listener, e.socket
+}
+
+func (e *endpoint) socket() ownerlink.Socket {
+	return ownerlink.Socket{Dev: e.file.Dev, Ino: e.file.Ino}
+}
+
+// close stops listening. Where an owner keeps the socket, who comes now waits
+// there for the next guardian; else the name is taken away, and who comes finds
+// nobody and starts the next guardian once the lock is free.
+func (e *endpoint) close(entrusted bool) {
 	e.notify.Close()
-	if peersock.StillBound(e.dir.File(), sessiondir.GuardianSocket, e.file) {
+	<-e.kept
+	if !entrusted && peersock.StillBound(e.dir.File(), sessiondir.GuardianSocket, e.file) {
 		atDir(e.dir, func(fd int) error { return unix.Unlinkat(fd, sessiondir.GuardianSocket, 0) })
 	}
 	e.listener.Close()

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"log/slog"
 	"os"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -16,8 +17,8 @@ import (
 )
 
 // detach makes the process independent of whoever started it: no terminal, no
-// descriptor but startup, no ignored signal, no directory in use.
-func detach(startup int) error {
+// descriptor but those to be kept, no ignored signal, no directory in use.
+func detach(kept []int) error {
 	for fd := range 3 {
 		if _, err := unix.IoctlGetTermios(fd, unix.TCGETS); err == nil {
 			return errors.New("standard input, output or error is a terminal; start it through mur")
@@ -35,7 +36,7 @@ func detach(startup int) error {
 			return fmt.Errorf("cannot leave the starter's session: %w", err)
 		}
 	}
-	if err := closeInherited(startup); err != nil {
+	if err := closeInherited(kept); err != nil {
 		return err
 	}
 	if err := os.Chdir("/"); err != nil {
@@ -57,7 +58,7 @@ func detach(startup int) error {
 // of a shell that has long gone would be held for as long as the session lives.
 // The runtime's own (its poller, and the cgroup files that it reads the CPU limit
 // from) are told by what they are.
-func closeInherited(startup int) error {
+func closeInherited(kept []int) error {
 	dir, err := os.Open("/proc/self/fd")
 	if err != nil {
 		return procs.CloseOnExecFrom(3)
@@ -69,7 +70,7 @@ func closeInherited(startup int) error {
 	}
 	for _, name := range names {
 		fd, err := strconv.Atoi(name)
-		if err != nil || fd < 3 || fd == startup {
+		if err != nil || fd < 3 || slices.Contains(kept, fd) {
 			continue
 		}
 		target, err := os.Readlink("/proc/self/fd/" + name)

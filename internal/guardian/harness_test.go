@@ -78,8 +78,9 @@ func dialAsStranger(path string) int {
 
 // session is one session under test.
 type session struct {
-	t   *testing.T
-	dir *sessiondir.Dir
+	t    *testing.T
+	dir  *sessiondir.Dir
+	idle string // how long its guardians stay without work
 }
 
 // newSession makes a session with its guardian; both are gone after the test.
@@ -102,8 +103,11 @@ func makeSession(t *testing.T) *session {
 	if err != nil {
 		t.Fatal(err)
 	}
-	s := &session{t: t, dir: dir}
+	s := &session{t: t, dir: dir, idle: "1h"}
 	t.Cleanup(func() {
+		if log, err := os.ReadFile(filepath.Join(dir.Path(), sessiondir.GuardianLog)); err == nil && t.Failed() {
+			t.Logf("guardian.log:\n%s", log)
+		}
 		s.end()
 		dir.Close()
 		root.Close()
@@ -121,7 +125,7 @@ func (s *session) startGuardian() protocol.Ready {
 		s.t.Fatal(err)
 	}
 	defer r.Close()
-	cmd := exec.Command(filepath.Join(os.Getenv("MUR_TEST_BIN"), "mur-guardian"), "--session", s.dir.Path(), "--startup-fd", "3")
+	cmd := exec.Command(filepath.Join(os.Getenv("MUR_TEST_BIN"), "mur-guardian"), "--session", s.dir.Path(), "--startup-fd", "3", "--idle", s.idle)
 	cmd.ExtraFiles = []*os.File{w}
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
 	if err := cmd.Start(); err != nil {
@@ -141,21 +145,20 @@ func (s *session) startGuardian() protocol.Ready {
 	return ready
 }
 
-// end sweeps what is left of a session, by force where it must be.
+// end sweeps what is left of a session, by force: the owner first, which would
+// start guardians.
 func (s *session) end() {
-	for _, lock := range []string{sessiondir.GuardianLock, sessiondir.OwnerLock} {
-		id, held, err := s.dir.Holder(lock)
-		if err != nil || !held {
-			continue
-		}
-		if lock == sessiondir.OwnerLock && id.PID != 0 {
-			if v, err := s.dir.Read(); err == nil && v.Snapshot.TargetPID != 0 {
-				syscall.Kill(-v.Snapshot.TargetPID, syscall.SIGKILL)
+	for _, lock := range []string{sessiondir.OwnerLock, sessiondir.GuardianLock} {
+		eventually(s.t, lock+" to be free", func() bool {
+			id, held, err := s.dir.Holder(lock)
+			if err != nil || !held {
+				return true
 			}
-		}
-		if id.PID != 0 {
-			syscall.Kill(id.PID, syscall.SIGKILL)
-		}
+			if id.PID != 0 {
+				syscall.Kill(id.PID, syscall.SIGKILL)
+			}
+			return false
+		})
 	}
 }
 

@@ -110,6 +110,7 @@ func (s *session) complete(id protocol.MutationID, answer any) {
 		return
 	}
 	s.record(r)
+	delete(s.signals, id)
 	s.txs[len(s.txs)-1].reserved = true
 	if r, ok := s.book.Get(id); ok {
 		s.log.Info("mutation", "op", id.String(), "verb", r.Op, "answer", fmt.Sprintf("%+v", answer))

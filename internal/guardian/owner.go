@@ -3,7 +3,6 @@ package guardian
 import (
 	"context"
 	"errors"
-	"io"
 	"os"
 	"syscall"
 	"time"
@@ -40,10 +39,24 @@ func (o *owner) close() {
 
 // watch turns what the owner says and its end into events.
 func (o *owner) watch(s *session) {
+	o.hear(s)
+	go func() {
+		if err := o.pidfd.Wait(context.Background()); err != nil {
+			s.log.Error("cannot wait for the owner", "error", err)
+			return
+		}
+		unix.Wait4(o.id.PID, nil, 0, nil) // if it is our child: give the pid back
+		o.flush()
+		s.post(ownerGone{})
+	}()
+}
+
+func (o *owner) hear(s *session) {
+	conn := o.conn
 	go func() {
 		for {
 			var state ownerlink.State
-			err := o.conn.Receive(&state)
+			err := conn.Receive(&state)
 			switch {
 			case err == nil && state.Version != ownerlink.Version:
 				s.post(ownerFault{"it speaks another version of the channel"})
@@ -51,22 +64,13 @@ func (o *owner) watch(s *session) {
 				s.post(ownerSays{state})
 			case errors.Is(err, protocol.ErrMalformed):
 				s.post(ownerFault{"it sent what is no message"})
+			case o.pidfd.Exited():
+				return
 			default:
-				if !errors.Is(err, io.EOF) {
-					s.post(ownerFault{err.Error()})
-				}
+				s.post(channelLost{conn})
 				return
 			}
 		}
-	}()
-	go func() {
-		if err := o.pidfd.Wait(context.Background()); err != nil {
-			s.log.Error("cannot wait for the owner", "error", err)
-			return
-		}
-		unix.Wait4(o.id.PID, nil, 0, nil) // our child: give the pid back
-		o.flush()
-		s.post(ownerGone{})
 	}()
 }
 
@@ -123,6 +127,20 @@ func (s *session) advance(outcome lifecycle.Outcome) {
 	}
 }
 
+// outputEnd is where the log ends.
+func (s *session) outputEnd() int64 {
+	if s.owner != nil {
+		return s.owner.capture.End()
+	}
+	reader := openReader(s.dir, s.log)
+	if reader == nil {
+		return 0
+	}
+	defer reader.Close()
+	_, end, _ := reader.Bounds()
+	return end
+}
+
 // ownerGone is the owner's death, for whatever reason: what it made durable is
 // the truth, and nothing else will come.
 type ownerGone struct{}
@@ -133,15 +151,17 @@ func (ownerGone) handle(s *session) {
 		s.log.Error("cannot read the owner's outcome", "error", err)
 	}
 	after, effects := lifecycle.Fold(s.state, lifecycle.Evidence{
-		Outcome: outcome, SameBoot: true, Output: s.owner.capture.End(), Now: time.Now().UnixNano(),
+		Outcome: outcome, SameBoot: true, Output: s.outputEnd(), Now: time.Now().UnixNano(),
 	})
 	s.take(after, effects)
 	if s.launch != nil {
 		s.answerStart()
 	}
 	s.term.close()
-	s.owner.close()
-	s.owner = nil
+	if s.owner != nil {
+		s.owner.close()
+	}
+	s.owner, s.seeking = nil, false
 	s.queue.ownerGone(s)
 	s.finishRetirement()
 	s.then(func(bool) { s.board.changes.wake() })

@@ -6,6 +6,7 @@ import (
 	"io/fs"
 	"log/slog"
 	"net"
+	"os"
 	"time"
 
 	"github.com/seed-8e62c83d/mur/internal/journal"
@@ -18,10 +19,11 @@ import (
 // errAlready is returned when another guardian holds the session.
 var errAlready = errors.New("another guardian holds the session")
 
-// begin takes the session's lock, settles what an earlier guardian left, and
-// binds the socket, in this order: nobody is answered before the past is settled.
-func begin(path string) (*guardian, error) {
-	dir, err := sessiondir.Open(path)
+// begin takes the session's lock, settles what an earlier guardian left, takes
+// over the owner if one lives, and binds the socket, in this order: nobody is
+// answered before the past is settled.
+func begin(c Config) (*guardian, error) {
+	dir, err := sessiondir.Open(c.Session)
 	if err != nil {
 		return nil, &stageError{"directory", err}
 	}
@@ -32,12 +34,17 @@ func begin(path string) (*guardian, error) {
 	if !ok {
 		return nil, errAlready
 	}
-	g := &guardian{dir: dir, lock: lock}
+	g := &guardian{dir: dir, lock: lock, idle: c.Idle}
 	if g.log, err = openLog(dir); err != nil {
 		return nil, &stageError{"log", err}
 	}
-	s := newSession(dir, g.log)
-	if err := s.recover(); err != nil {
+	self, err := os.Open("/proc/self/exe")
+	if err != nil {
+		return nil, &stageError{"environment", err}
+	}
+	s := newSession(dir, g.log, self, c.Idle)
+	p, err := s.recover(c.heir)
+	if err != nil {
 		return nil, err
 	}
 	// Not before the recovery: who held the lock last tells in which boot of the
@@ -45,70 +52,125 @@ func begin(path string) (*guardian, error) {
 	if err := g.noteSelf(); err != nil {
 		return nil, &stageError{"lock", err}
 	}
-	if g.endpoint, err = bind(dir); err != nil {
+	if g.endpoint, err = endpointOf(dir, p.heir); err != nil {
 		return nil, &stageError{"socket", err}
 	}
-	s.spawner.listener = g.endpoint.listener
-	g.session = s
+	s.spawner.listener, s.spawner.socket = g.endpoint.listener, g.endpoint.socket()
+	g.session, g.first = s, resumed{pending: p.pending}
+	if p.heir != nil {
+		g.first.state = &p.heir.state
+		if p.heir.state.Socket != g.endpoint.socket() {
+			g.endpoint.entrust(g.log)
+		}
+		if p.heir.listener != nil {
+			p.heir.listener.Close() // the endpoint has a duplicate, or does without
+		}
+	}
 	g.server = &server{
 		session: s, board: s.board, log: g.log, limits: protocol.DefaultLimits(),
-		leaving: make(chan struct{}), quiet: time.Now(),
+		leaving: make(chan struct{}), quiet: time.Now(), conns: map[*net.UnixConn]struct{}{},
 	}
-	g.server.conns = map[*net.UnixConn]struct{}{}
 	return g, nil
 }
 
-func newSession(dir *sessiondir.Dir, log *slog.Logger) *session {
-	sp := &spawner{dir: dir}
+func newSession(dir *sessiondir.Dir, log *slog.Logger, self *os.File, idle time.Duration) *session {
+	sp := &spawner{dir: dir, self: self, idle: idle}
 	sp.exe, sp.exeErr = openSibling(ownerExecutable)
 	return &session{
 		dir: dir, log: log, board: &board{}, term: newTerminal(dir.Bootstrap().Size),
 		inbox: make(chan event, maxBatch), left: make(chan struct{}),
-		book: receipts.NewBook(), waiting: map[protocol.MutationID][]*mutation{}, spawner: sp,
+		book: receipts.NewBook(), waiting: map[protocol.MutationID][]*mutation{},
+		signals: map[protocol.MutationID]sessiondir.SignalIntent{}, spawner: sp,
 	}
 }
 
-// recover brings the session up to what the files and locks say and commits
+// past is what an earlier guardian has left to a later one.
+type past struct {
+	heir    *heir // nil: no owner lives, or it was not reached
+	pending []receipts.Receipt
+}
+
+// recover brings the session up to what files, locks and owner say and commits
 // that.
-func (s *session) recover() error {
+func (s *session) recover(given *heir) (past, error) {
 	if err := s.openJournal(); err != nil {
-		return &stageError{"journal", err}
+		return past{}, &stageError{"journal", err}
 	}
 	view, err := s.dir.Recover()
 	if err != nil {
-		return &stageError{"journal", err}
+		return past{}, &stageError{"journal", err}
 	}
+	var p past
+	var o *owner
 	if view.OwnerLive {
-		return &stageError{"adopt", errors.New(
-			"its guardian was lost and its owner lives; this version cannot take it over: the owner records the session to its end")}
+		p.heir, o, err = s.reachOwner(given)
+		if errors.Is(err, errOwnerGone) {
+			if view, err = s.dir.Recover(); err != nil {
+				return past{}, &stageError{"journal", err}
+			}
+		}
+	} else if given != nil {
+		given.close()
 	}
 	s.state = view.Snapshot
 	s.mark(lifecycle.Event{Kind: lifecycle.Adopt})
-	var records []receipts.Record
-	for _, r := range s.book.Pending() {
-		answer := s.settled(r)
-		body, err := protocol.Marshal(answer)
-		if err != nil {
-			return &stageError{"journal", err}
-		}
-		done, err := s.book.Complete(r.ID, codeOK, body, time.Now())
-		if err != nil {
-			return &stageError{"journal", err}
-		}
-		records = append(records, done)
+	if err := s.commitRecovery(view.OwnerLive, &p); err != nil {
+		return past{}, &stageError{"journal", err}
 	}
-	out, err := entries(s.state, records)
-	if err != nil {
-		return &stageError{"journal", err}
-	}
-	if err := s.journal.AppendReserved(out...); err != nil {
-		return &stageError{"journal", err}
+	s.publish()
+	switch {
+	case o != nil:
+		s.takeOwner(o)
+	case view.OwnerLive:
+		s.seek()
 	}
 	if s.state.State.Final() {
 		s.term.conclude()
 	}
-	s.publish()
-	return nil
+	return p, nil
+}
+
+// reachOwner takes over a living owner; without an error but errOwnerGone it may
+// come to nothing, and the owner has to be sought.
+func (s *session) reachOwner(given *heir) (*heir, *owner, error) {
+	h, err := reach(s.dir, s.spawner.self, given, adoptPatience)
+	if err != nil {
+		s.log.Warn("cannot reach the owner", "error", err)
+		return nil, nil, err
+	}
+	o, err := h.own(s.dir)
+	if err != nil {
+		s.log.Warn("cannot take over the owner", "error", err)
+		h.close()
+		return nil, nil, err
+	}
+	return h, o, nil
+}
+
+// commitRecovery makes the recovered state durable. What was admitted and not
+// completed is settled now if no owner is left to ask.
+func (s *session) commitRecovery(ownerLive bool, p *past) error {
+	var records []receipts.Record
+	for _, r := range s.book.Pending() {
+		if ownerLive {
+			p.pending = append(p.pending, r)
+			continue
+		}
+		body, err := protocol.Marshal(s.settled(r))
+		if err != nil {
+			return err
+		}
+		done, err := s.book.Complete(r.ID, codeOK, body, time.Now())
+		if err != nil {
+			return err
+		}
+		records = append(records, done)
+	}
+	out, err := s.entries(records)
+	if err != nil {
+		return err
+	}
+	return s.journal.AppendReserved(out...)
 }
 
 // openJournal begins the journal, or reads the one there is.
@@ -125,6 +187,12 @@ func (s *session) openJournal() error {
 		e, err := sessiondir.DecodeEntry(data)
 		if err == nil && e.Receipt != nil {
 			err = s.book.Apply(*e.Receipt)
+			if e.Signal != nil {
+				s.signals[e.Receipt.ID] = *e.Signal
+			}
+			if e.Receipt.Done {
+				delete(s.signals, e.Receipt.ID)
+			}
 		}
 		if err != nil {
 			return fmt.Errorf("record %d: %w", i, err)

@@ -47,7 +47,7 @@ func (c *conn) status() *lifecycle.Snapshot {
 
 func (c *conn) outputReader() *output.Reader {
 	if c.reader == nil {
-		c.reader = c.server.openReader()
+		c.reader = openReader(c.server.session.dir, c.server.log)
 	}
 	return c.reader
 }

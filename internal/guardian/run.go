@@ -14,27 +14,38 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/seed-8e62c83d/mur/internal/lifecycle"
+	"github.com/seed-8e62c83d/mur/internal/ownerlink"
 	"github.com/seed-8e62c83d/mur/internal/procs"
 	"github.com/seed-8e62c83d/mur/internal/protocol"
 	"github.com/seed-8e62c83d/mur/internal/sessiondir"
 )
 
-// idleLeave is how long a guardian whose session is over stays without a
-// connection. The next client that needs one starts the next.
-const idleLeave = 30 * time.Second
-
 // ownerExecutable is the owner's file name, beside the guardian's own.
 const ownerExecutable = "mur-owner"
 
-// Run serves the session in the directory path, and tells on the descriptor
-// startupFD (if it is not negative) in one frame that it does, or why not. It
-// returns the exit code. It is started by a client and leaves when the session is
-// retired, idle after its end, or told to.
-func Run(path string, startupFD int, stderr io.Writer) int {
+// Config says what to serve.
+type Config struct {
+	Session string // the session's directory
+	// StartupFD gets one frame: that it is served, or why not. Negative: none.
+	StartupFD int
+	// Adopt: an owner has started this guardian and has handed over its
+	// descriptors.
+	Adopt bool
+	// Idle is how long a guardian stays that has no connection and no output. The
+	// next client, or the next output, has the next one started.
+	Idle time.Duration
+
+	heir *heir
+}
+
+// Run serves a session and returns the exit code. It is started by a client or by
+// the session's owner, and leaves when the session is retired, when it has nothing
+// to do, or when it is told to.
+func Run(c Config, stderr io.Writer) int {
 	var startup *os.File
-	if startupFD >= 0 {
-		startup = os.NewFile(uintptr(startupFD), "startup")
-		unix.CloseOnExec(startupFD)
+	if c.StartupFD >= 0 {
+		startup = os.NewFile(uintptr(c.StartupFD), "startup")
+		unix.CloseOnExec(c.StartupFD)
 	}
 	tell := func(r protocol.Ready) {
 		r.Version, r.PID = protocol.Version, os.Getpid()
@@ -46,15 +57,23 @@ func Run(path string, startupFD int, stderr io.Writer) int {
 			fmt.Fprintf(stderr, "mur-guardian: error: %s\n", r.Error.Message)
 		}
 	}
-	path, err := filepath.Abs(path) // before the working directory is left
+	var err error
+	c.Session, err = filepath.Abs(c.Session) // before the working directory is left
+	kept := []int{c.StartupFD}
+	if c.Adopt {
+		c.heir = inherited()
+		for fd := ownerlink.GuardianChannel; fd <= ownerlink.GuardianListener; fd++ {
+			kept = append(kept, fd)
+		}
+	}
 	if err == nil {
-		err = detach(startupFD)
+		err = detach(kept)
 	}
 	if err != nil {
 		tell(protocol.Ready{Error: asFailure(&stageError{"environment", err})})
 		return 1
 	}
-	g, err := begin(path)
+	g, err := begin(c)
 	if errors.Is(err, errAlready) {
 		tell(protocol.Ready{Already: true})
 		return 0
@@ -98,6 +117,8 @@ type guardian struct {
 	lock     *os.File
 	endpoint *endpoint
 	session  *session
+	first    resumed
+	idle     time.Duration
 	server   *server
 	log      *slog.Logger
 }
@@ -115,36 +136,54 @@ func (g *guardian) run() {
 	go g.endpoint.keep(g.server)
 	go g.leaveWhenIdle()
 	g.log.Info("serving", "generation", g.session.state.Generation, "state", string(g.session.state.State))
-	g.session.loop()
-	g.endpoint.close()
-	g.server.shut()
-	g.log.Info("leaving")
+	g.session.loop(g.first)
+	g.leave()
 }
 
-// leaveWhenIdle ends a guardian whose session has nothing more to come, once
-// nobody has been connected for a while.
-func (g *guardian) leaveWhenIdle() {
-	woken, stop := g.server.board.changes.listen()
-	defer stop()
-	for !g.server.board.read().TerminalSessionEnded {
-		select {
-		case <-woken:
-		case <-g.session.left:
-			return
-		}
+// leave ends the service. The session lives on: what comes out of the terminal
+// from here on waits there, and who connects waits at the socket, until the owner,
+// who is told, sees that and starts the next guardian.
+func (g *guardian) leave() {
+	g.log.Info("leaving")
+	o := g.session.owner
+	g.endpoint.close(o != nil)
+	g.server.shut()
+	if o == nil {
+		return
 	}
+	o.capture.Stop()
+	if err := o.conn.Send(ownerlink.Control{Kind: ownerlink.ControlBye}, time.Second); err != nil {
+		g.log.Warn("cannot say bye to the owner", "error", err)
+	}
+}
+
+// leaveWhenIdle ends a guardian that nobody is connected to and whose session
+// writes nothing. A session that is not started stays with it: nobody else could
+// start the next.
+func (g *guardian) leaveWhenIdle() {
+	end, since := int64(-1), time.Now()
 	for {
-		rest := idleLeave - g.server.idle()
-		if rest <= 0 {
+		if now := g.outputEnd(); now != end {
+			end, since = now, time.Now()
+		}
+		rest := g.idle - min(g.server.idle(), time.Since(since))
+		if rest <= 0 && g.server.board.read().State != lifecycle.New {
 			g.session.post(leave{})
 			return
 		}
 		select {
-		case <-time.After(rest):
+		case <-time.After(max(rest, g.idle/8)):
 		case <-g.session.left:
 			return
 		}
 	}
+}
+
+func (g *guardian) outputEnd() int64 {
+	if c := g.session.term.capture.Load(); c != nil {
+		return c.End()
+	}
+	return 0
 }
 
 // noteSelf writes who holds guardian.lock, for people and for readers that wait

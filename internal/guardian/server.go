@@ -14,6 +14,7 @@ import (
 	"github.com/seed-8e62c83d/mur/internal/lifecycle"
 	"github.com/seed-8e62c83d/mur/internal/output"
 	"github.com/seed-8e62c83d/mur/internal/protocol"
+	"github.com/seed-8e62c83d/mur/internal/sessiondir"
 )
 
 // server accepts connections for one session.
@@ -130,16 +131,16 @@ func (sv *server) snapshot(reader *output.Reader) *lifecycle.Snapshot {
 	return &lifecycle.Snapshot{Durable: sv.board.read(), Live: live}
 }
 
-func (sv *server) openReader() *output.Reader {
-	dir, err := sv.session.dir.Output()
+func openReader(session *sessiondir.Dir, log *slog.Logger) *output.Reader {
+	dir, err := session.Output()
 	if err != nil {
-		sv.log.Error("cannot open the output", "error", err)
+		log.Error("cannot open the output", "error", err)
 		return nil
 	}
 	defer dir.Close()
 	reader, err := output.OpenReader(dir)
 	if err != nil {
-		sv.log.Error("cannot read the output", "error", err)
+		log.Error("cannot read the output", "error", err)
 		return nil
 	}
 	return reader

@@ -31,10 +31,12 @@ type session struct {
 	// fault is why the journal cannot be written; nil when it can.
 	fault error
 
-	owner   *owner
-	launch  *launching                          // the start under way
-	waiting map[protocol.MutationID][]*mutation // for a completion
-	held    []*mutation                         // for the start to be decided
+	owner   *owner                                          // nil: none yet, none any more, or not reached
+	seeking bool                                            // an owner lives and is not reached
+	signals map[protocol.MutationID]sessiondir.SignalIntent // admitted, not completed
+	launch  *launching                                      // the start under way
+	waiting map[protocol.MutationID][]*mutation             // for a completion
+	held    []*mutation                                     // for the start to be decided
 	queue   controls
 	// retiring are the retirements that wait for the owner's end.
 	retiring []protocol.MutationID
@@ -47,8 +49,10 @@ type session struct {
 // maxBatch bounds how many events share one commit.
 const maxBatch = 64
 
-func (s *session) loop() {
+func (s *session) loop(first event) {
 	defer close(s.left)
+	s.run(first)
+	s.commit()
 	for !s.leaving {
 		var retry <-chan time.Time
 		if s.fault != nil {

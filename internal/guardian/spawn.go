@@ -7,6 +7,7 @@ import (
 	"os"
 	"runtime"
 	"syscall"
+	"time"
 
 	"golang.org/x/sys/unix"
 
@@ -31,6 +32,10 @@ type spawner struct {
 	// exe is the owner's executable, nil when it could not be opened; exeErr says why.
 	exe    *os.File
 	exeErr error
+	// self is the guardian's own executable, for the owner to start the next from.
+	self   *os.File
+	socket ownerlink.Socket
+	idle   time.Duration
 }
 
 // parts are the descriptors of one launch, in the order in which they are made.
@@ -87,6 +92,7 @@ func (sp *spawner) prepare(p *parts, launch ownerlink.Launch, size protocol.Size
 	if sp.exe == nil {
 		return failed("owner", sp.exeErr)
 	}
+	launch.Socket, launch.Idle = sp.socket, sp.idle
 	body, err := protocol.Marshal(launch)
 	if err != nil {
 		return failed("launch", err)
@@ -146,12 +152,12 @@ func (sp *spawner) fork(p *parts) (pid, pidfd int, err error) {
 		return 0, -1, err
 	}
 	defer listener.Close()
-	files := make([]uintptr, ownerlink.FDDir+1)
+	files := make([]uintptr, ownerlink.FDGuardian+1)
 	for fd, f := range map[int]*os.File{
 		0: p.slave, 1: p.slave, 2: p.slave,
 		ownerlink.FDChannel: p.theirs, ownerlink.FDLaunch: p.launch, ownerlink.FDMaster: p.master,
 		ownerlink.FDPipeR: p.pipeR, ownerlink.FDPipeW: p.pipeW, ownerlink.FDListener: listener,
-		ownerlink.FDLock: p.lock, ownerlink.FDDir: sp.dir.File(),
+		ownerlink.FDLock: p.lock, ownerlink.FDDir: sp.dir.File(), ownerlink.FDGuardian: sp.self,
 	} {
 		if files[fd], err = number(f); err != nil {
 			return 0, -1, err

@@ -13,8 +13,6 @@ type OutcomeRecord struct {
 	Exit      *ExitStatus  `json:"exit,omitempty"`
 	Drain     *DrainReport `json:"drain,omitempty"`
 	Consumed  bool         `json:"consumed,omitempty"` // no descendant is left, proved
-	// GuardianLost: the owner saw its guardian end and went on alone.
-	GuardianLost bool `json:"guardian_lost,omitempty"`
 }
 
 // Report is what a capsule's runtime says about its guest. It is a label, never
@@ -39,7 +37,6 @@ type Outcome struct {
 	Exit         *ExitStatus  `json:"exit,omitempty"`
 	Drain        *DrainReport `json:"drain,omitempty"`
 	Consumed     bool         `json:"consumed,omitempty"`
-	GuardianLost bool         `json:"guardian_lost,omitempty"`
 }
 
 // Add takes one more record into o.
@@ -67,7 +64,6 @@ func (o *Outcome) Add(r OutcomeRecord) {
 		o.Drain = r.Drain
 	}
 	o.Consumed = o.Consumed || r.Consumed
-	o.GuardianLost = o.GuardianLost || r.GuardianLost
 }
 
 // with is the sum of two reports: the runtime's closing word does not unsay
@@ -148,9 +144,6 @@ func Fold(d Durable, ev Evidence) (Durable, []Effect) {
 		s.replay(*ev.Outcome)
 	}
 	if ev.OwnerHeld && ev.SameBoot {
-		if ev.Outcome != nil && ev.Outcome.GuardianLost {
-			s.step(Event{Kind: LoseGuardian})
-		}
 		return s.d, s.effects
 	}
 	s.loseOwner(ev)

@@ -107,7 +107,7 @@ func TestAStartWithoutAnOwnerAndWithoutAnOutcomeIsASettledFailure(t *testing.T) 
 }
 
 func TestAnOwnerThatDiedBeforeItsFirstWordAboutALaunchHadNoTarget(t *testing.T) {
-	silent := written(OutcomeRecord{GuardianLost: true})
+	silent := written(OutcomeRecord{Applied: "0190f3c2-7a5b-7cde-8f01-23456789abcd"})
 	got, _ := Fold(sessionIn(t, Reserved), ownerGone(silent))
 	if got.State != LaunchFailed || got.Error.Stage != "owner" {
 		t.Errorf("became %s with %+v", got.State, got.Error)
@@ -159,12 +159,12 @@ func TestAfterARestartNoLockCounts(t *testing.T) {
 }
 
 func TestALostGuardianEndsNothing(t *testing.T) {
-	ev := ownerThere(written(launching(), running(), OutcomeRecord{GuardianLost: true}))
+	ev := ownerThere(written(launching(), running()))
 	got, effects := Fold(sessionIn(t, Running), ev)
-	if got.State != Running || !got.GuardianLost || effects != nil {
-		t.Errorf("became %s, guardian lost %v, effects %v", got.State, got.GuardianLost, effects)
+	if got.State != Running || effects != nil {
+		t.Errorf("became %s, effects %v", got.State, effects)
 	}
-	ev.Outcome = written(launching(), running(), OutcomeRecord{GuardianLost: true}, exited(4), drained())
+	ev.Outcome = written(launching(), running(), exited(4), drained())
 	if got, _ = Fold(got, ev); got.State != Ended || *got.ExitCode != 4 {
 		t.Errorf("became %s with %v", got.State, got.ExitCode)
 	}

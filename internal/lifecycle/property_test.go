@@ -167,9 +167,6 @@ func drawRecords(t *rapid.T) []OutcomeRecord {
 		at++
 		r.At = at
 		rs = append(rs, r)
-		if rapid.IntRange(0, 9).Draw(t, "guardian dies") == 0 {
-			rs = append(rs, OutcomeRecord{At: at, GuardianLost: true})
-		}
 	}
 	yes := func(what string) bool { return rapid.Bool().Draw(t, what) }
 	add(OutcomeRecord{Launching: true})

@@ -41,8 +41,6 @@ type Durable struct {
 	TargetTerminated bool `json:"target_terminated"`
 	// TerminalSessionEnded: the owner has left and the terminal is closed.
 	TerminalSessionEnded bool `json:"terminal_session_ended"`
-	// GuardianLost: the owner lives and its guardian does not.
-	GuardianLost bool `json:"guardian_lost,omitempty"`
 	// NotDurable says why the journal cannot be written; empty when it can.
 	NotDurable string `json:"not_durable,omitempty"`
 

@@ -62,7 +62,6 @@ const (
 	FailCleanup  Kind = "fail-cleanup"  // something stayed undone at the end
 	FailDurable  Kind = "fail-durable"  // the journal cannot be written
 	HealDurable  Kind = "heal-durable"  // the journal is written again
-	LoseGuardian Kind = "lose-guardian" // the owner lives and its guardian does not
 	Adopt        Kind = "adopt"         // a further guardian took the session
 )
 
@@ -129,7 +128,6 @@ func table() map[State]map[Kind]move {
 		FailCleanup:  {Ended, Retired, LaunchFailed, Lost},
 		FailDurable:  States(),
 		HealDurable:  States(),
-		LoseGuardian: {Starting, Running, Stopped, Exited},
 		Adopt:        States(),
 	}
 	for kind, states := range facts {
@@ -144,7 +142,7 @@ func table() map[State]map[Kind]move {
 func Kinds() []Kind {
 	return []Kind{
 		Reserve, Spawn, Ready, FailLaunch, Stop, Continue, Exit, Drain, LoseOwner, Retire,
-		Identify, Ask, Account, Consume, EndTerminal, FailCleanup, FailDurable, HealDurable, LoseGuardian, Adopt,
+		Identify, Ask, Account, Consume, EndTerminal, FailCleanup, FailDurable, HealDurable, Adopt,
 	}
 }
 

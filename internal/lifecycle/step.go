@@ -89,18 +89,14 @@ func apply(d *Durable, e Event) {
 		d.GroupConsumed = true
 	case EndTerminal:
 		d.TerminalSessionEnded = true
-		d.GuardianLost = false
 	case FailCleanup:
 		d.CleanupError = e.Failure
 	case FailDurable:
 		d.NotDurable = e.Failure.Message
 	case HealDurable:
 		d.NotDurable = ""
-	case LoseGuardian:
-		d.GuardianLost = true
 	case Adopt:
 		d.Generation++
-		d.GuardianLost = false
 		d.NotDurable = ""
 	case Ready, Stop, Continue, Drain:
 	}

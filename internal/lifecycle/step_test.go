@@ -19,10 +19,10 @@ func wantTable() map[State]string {
 	return map[State]string{
 		New:          "reserve>reserved!launch retire>retired!conclude,release" + always,
 		Reserved:     "spawn>starting fail-launch>launch-failed!conclude lose-owner>lost!conclude" + always,
-		Starting:     "ready>running fail-launch>launch-failed!conclude lose-owner>lost!conclude identify ask lose-guardian" + always,
-		Running:      "stop>stopped exit>exited lose-owner>lost!conclude ask consume lose-guardian" + always,
-		Stopped:      "continue>running exit>exited lose-owner>lost!conclude ask consume lose-guardian" + always,
-		Exited:       "drain>ended!conclude lose-owner>ended!conclude account consume lose-guardian" + always,
+		Starting:     "ready>running fail-launch>launch-failed!conclude lose-owner>lost!conclude identify ask" + always,
+		Running:      "stop>stopped exit>exited lose-owner>lost!conclude ask consume" + always,
+		Stopped:      "continue>running exit>exited lose-owner>lost!conclude ask consume" + always,
+		Exited:       "drain>ended!conclude lose-owner>ended!conclude account consume" + always,
 		Ended:        "retire>retired!release consume" + after + always,
 		LaunchFailed: "retire>retired!release" + after + always,
 		Lost:         "retire>retired!release consume" + after + always,
@@ -178,7 +178,7 @@ func checkRefused(t *testing.T, before, after Durable, effects []Effect, err err
 }
 
 func TestTheSameEventTwiceSaysNothingNewTheSecondTime(t *testing.T) {
-	for _, kind := range []Kind{Identify, Ask, Account, Consume, EndTerminal, FailCleanup, FailDurable, HealDurable, LoseGuardian} {
+	for _, kind := range []Kind{Identify, Ask, Account, Consume, EndTerminal, FailCleanup, FailDurable, HealDurable} {
 		t.Run(string(kind), func(t *testing.T) {
 			from := States()[slices.IndexFunc(States(), func(s State) bool { return Legal(s, kind) })]
 			once := mustStep(t, sessionIn(t, from), sample(kind))

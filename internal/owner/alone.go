@@ -5,9 +5,6 @@ import (
 	"sync/atomic"
 	"time"
 
-	"golang.org/x/sys/unix"
-
-	"github.com/seed-8e62c83d/mur/internal/lifecycle"
 	"github.com/seed-8e62c83d/mur/internal/output"
 )
 
@@ -18,59 +15,58 @@ const (
 	aloneMost  = time.Second
 )
 
-// loseGuardian goes on without a guardian. That it is gone, or talks nonsense,
-// says nothing about the session: nothing ends and nothing is killed.
-func (o *owner) loseGuardian() {
-	if o.voice == nil {
-		return
-	}
-	// A guardian that lives learns that nobody listens to it any more.
-	o.in.channel.Close()
-	close(o.voice.box)
-	o.voice = nil
-	// Nobody will accept: whoever waits there, or comes, has to know.
-	unix.Close(o.in.listener)
-	if !o.launched {
-		return
-	}
-	o.commit(lifecycle.OutcomeRecord{GuardianLost: true})
-	o.alone = captureAlone(o.in, o.history)
-}
-
 // alone captures the output in a guardian's stead, so that the target never
 // blocks and nothing of its output is lost.
 type alone struct {
 	capture  atomic.Pointer[output.Capture] // nil while somebody else captures
 	stopping atomic.Bool
-	history  int64 // bytes
+	stopped  chan struct{} // closed to end it
+	done     chan struct{} // closed at its end
+	history  int64         // bytes
 }
 
 func captureAlone(in *inherited, history int64) *alone {
-	a := &alone{history: history}
-	go a.run(in)
+	a := &alone{history: history, stopped: make(chan struct{}), done: make(chan struct{})}
+	go a.run(in.dir, in.captured())
 	return a
 }
 
-func (a *alone) run(in *inherited) {
-	master := os.NewFile(uintptr(in.master), "ptmx")
-	pipeR, pipeW := os.NewFile(uintptr(in.pipeR), "pipe"), os.NewFile(uintptr(in.pipeW), "pipe")
+func (a *alone) run(dir *os.File, from *captured) {
+	defer close(a.done)
 	for wait := aloneFirst; !a.stopping.Load(); wait = min(2*wait, aloneMost) {
-		if c, err := a.open(in.dir, master, pipeR, pipeW); err == nil {
+		if c, err := a.open(dir, from); err == nil {
 			a.capture.Store(c)
+			if a.stopping.Load() {
+				c.Stop() // it was not there yet when the others were stopped
+			}
 			_ = c.Run() // until Stop, or until it has to be begun anew
 			a.capture.Store(nil)
 		}
-		<-time.After(wait)
+		select {
+		case <-a.stopped:
+		case <-time.After(wait):
+		}
 	}
 }
 
-func (a *alone) open(session, master, pipeR, pipeW *os.File) (*output.Capture, error) {
+func (a *alone) open(session *os.File, from *captured) (*output.Capture, error) {
 	dir, err := openOutput(session)
 	if err != nil {
 		return nil, err
 	}
 	defer dir.Close()
-	return output.NewCapture(dir, master, pipeR, pipeW, output.Options{History: a.history})
+	return output.NewCapture(dir, from.master, from.pipeR, from.pipeW, output.Options{History: a.history})
+}
+
+// stop ends the capture for somebody else to go on; what it could not write stays
+// in pipe and terminal.
+func (a *alone) stop() {
+	a.stopping.Store(true)
+	close(a.stopped)
+	if c := a.capture.Load(); c != nil {
+		c.Stop()
+	}
+	<-a.done
 }
 
 // finish ends the capture once terminal and pipe are empty. false: it still holds

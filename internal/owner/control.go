@@ -20,8 +20,12 @@ import (
 // cannot come first; and no second owner could do it again after a crash in
 // between, as the target ends with this one.
 func (o *owner) control(c ownerlink.Control) {
-	if c.Kind == ownerlink.ControlRelease {
+	switch c.Kind {
+	case ownerlink.ControlRelease:
 		o.released = true
+		return
+	case ownerlink.ControlBye:
+		o.next.bye = true
 		return
 	}
 	a, known := o.answers[c.Mutation]

@@ -149,14 +149,18 @@ func (g *guardian) spawn(l ownerlink.Launch, wrap []string) {
 		defer close(g.ran)
 		g.capture.Run()
 	}()
+	// Every guardian that the owner starts fails at once: these tests are about
+	// what it does by itself.
+	successor, err := os.Open("/bin/false")
+	must(t, err)
 	argv := append(slices.Clone(wrap), ownerPath())
 	g.cmd = exec.Command(argv[0], argv[1:]...)
 	g.cmd.Stdin, g.cmd.Stdout, g.cmd.Stderr = slave, slave, slave
 	g.cmd.Env = append(os.Environ(), "GORACE=atexit_sleep_ms=0 log_path="+g.dir.Path()+"/race")
-	g.cmd.ExtraFiles = []*os.File{theirs, memfd, g.master, g.pipeR, g.pipeW, socket, lock, g.dir.File()}
+	g.cmd.ExtraFiles = []*os.File{theirs, memfd, g.master, g.pipeR, g.pipeW, socket, lock, g.dir.File(), successor}
 	g.cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true, Setctty: true, Ctty: 0}
 	must(t, g.cmd.Start())
-	for _, f := range []io.Closer{slave, theirs, memfd, lock, socket, listener} {
+	for _, f := range []io.Closer{slave, theirs, memfd, lock, socket, listener, successor} {
 		f.Close()
 	}
 	g.conn, g.channel = ownerlink.NewConn(ours), ours

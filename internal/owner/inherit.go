@@ -24,7 +24,23 @@ type inherited struct {
 	listener  int
 	lock      *os.File
 	dir       *os.File
+	guardian  *os.File // the executable to start the next one from
+	files     *captured
 	slaveRdev uint64
+}
+
+// captured are terminal and pipe as files, for a capture of this process. They
+// are made once and kept: a file that nobody refers to any more closes its
+// descriptor.
+type captured struct{ master, pipeR, pipeW *os.File }
+
+func (in *inherited) captured() *captured {
+	if in.files == nil {
+		in.files = &captured{
+			os.NewFile(uintptr(in.master), "ptmx"), os.NewFile(uintptr(in.pipeR), "pipe"), os.NewFile(uintptr(in.pipeW), "pipe"),
+		}
+	}
+	return in.files
 }
 
 // takeOver checks that each descriptor is what it has to be, before it touches
@@ -47,6 +63,7 @@ func takeOver() (*inherited, error) {
 		{ownerlink.FDListener, "a listening socket", isListening},
 		{ownerlink.FDLock, "the owner's lock", isKind(unix.S_IFREG)},
 		{ownerlink.FDDir, "the session's directory", isKind(unix.S_IFDIR)},
+		{ownerlink.FDGuardian, "the guardian's executable", isKind(unix.S_IFREG)},
 	}
 	for _, c := range checks {
 		if !c.ok(c.fd) {
@@ -68,6 +85,7 @@ func takeOver() (*inherited, error) {
 		listener:  ownerlink.FDListener,
 		lock:      os.NewFile(ownerlink.FDLock, sessiondir.OwnerLock),
 		dir:       os.NewFile(ownerlink.FDDir, "session"),
+		guardian:  os.NewFile(ownerlink.FDGuardian, "mur-guardian"),
 		slaveRdev: rdev,
 	}, nil
 }

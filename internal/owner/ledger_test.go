@@ -52,7 +52,6 @@ func life() []lifecycle.OutcomeRecord {
 		{Stopped: &yes},
 		{Applied: "one"},
 		{Stopped: &no},
-		{GuardianLost: true},
 		{Applied: "two"},
 		{Exit: &lifecycle.ExitStatus{Signal: 9, Core: true, At: 8, Usage: &lifecycle.Usage{UserNanos: 1}}},
 		{Drain: &lifecycle.DrainReport{State: lifecycle.DrainCut, EndOffset: 3, Holders: 1}},

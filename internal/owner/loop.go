@@ -33,8 +33,12 @@ func (o *owner) loop() {
 		case <-o.timer.C:
 		case c := <-o.controls:
 			o.control(c)
-		case <-o.lost:
-			o.loseGuardian()
+		case l := <-o.lost:
+			o.loseGuardian(l)
+		case c := <-o.claims:
+			o.claimed(c)
+		case <-o.needed():
+			o.startGuardian()
 		case frame, open := <-o.frames:
 			o.report(frame, open)
 		}
@@ -72,6 +76,9 @@ func (o *owner) end(exit *lifecycle.ExitStatus) {
 	o.commit(record)
 	o.target.reap()
 	o.target = nil
+	if o.next.waiting != nil {
+		o.startGuardian() // there is an end to tell, and output to drain
+	}
 }
 
 // restoreTerminal brings back the settings of before the launch. This process is
@@ -140,6 +147,9 @@ func (o *owner) settle() {
 		_ = o.ledger.flush()
 		o.publish()
 	}
+	if due := o.next.retryAt; !due.IsZero() && !time.Now().Before(due) {
+		o.startGuardian()
+	}
 	if o.stopDue() <= 0 {
 		stopped := o.target.stopped
 		o.stopSeen = time.Now()
@@ -167,6 +177,9 @@ func (o *owner) sleep() {
 	due := o.stopDue()
 	if !o.ledger.settled() {
 		due = min(due, max(0, time.Until(o.ledger.nextTry)))
+	}
+	if !o.next.retryAt.IsZero() {
+		due = min(due, max(0, time.Until(o.next.retryAt)))
 	}
 	if o.drain != nil {
 		due = min(due, o.drain.pause())

@@ -30,16 +30,20 @@ type owner struct {
 	in       *inherited
 	build    string
 	ledger   *ledger
-	voice    *voice // nil once the guardian is lost
+	voice    *voice // nil while there is no guardian
 	children chan os.Signal
 	controls chan ownerlink.Control
-	lost     chan error
+	lost     chan lostChannel
+	claims   chan claim
+	channel  *ownerlink.Conn // to the guardian, nil while there is none
+	next     succession
 	timer    *time.Timer
 
 	target    *target // nil: not launched, or reaped
 	launched  bool
-	history   int64 // bytes of output to keep, should the guardian be lost
-	childless bool  // the kernel said that no descendant is left
+	history   int64         // bytes of output to keep
+	idle      time.Duration // for the guardians
+	childless bool          // the kernel said that no descendant is left
 	termios   *unix.Termios
 	reports   *reports
 	frames    <-chan lifecycle.Report // nil once the pipe has ended
@@ -76,10 +80,11 @@ func Run(stderr io.Writer, build string) int {
 	}
 	o := &owner{
 		in: in, build: build, children: children, timer: time.NewTimer(0),
-		controls: make(chan ownerlink.Control), lost: make(chan error, 2),
+		controls: make(chan ownerlink.Control), lost: make(chan lostChannel, 8), claims: make(chan claim),
 		answers: map[string]ownerlink.Answer{},
 	}
-	o.voice = newVoice(in.channel, o.lost)
+	o.next.exe = in.guardian
+	o.connect(in.channel)
 	o.begin()
 	if o.ledger != nil {
 		o.loop()
@@ -128,7 +133,7 @@ func (o *owner) begin() {
 		return
 	}
 	o.target = &target{pid: pid, pidfd: pidfd, born: born}
-	o.launched, o.history = true, launch.History
+	o.launched = true
 	// Unreaped, the pid is the target's, dead or alive.
 	id, err := procs.Of(pid)
 	if err != nil {
@@ -140,7 +145,7 @@ func (o *owner) begin() {
 		go o.reports.read()
 	}
 	// Only now: no control can come between the launch and its record.
-	go hear(o.in.channel, o.controls, o.lost)
+	go hear(o.channel, o.controls, o.lost)
 }
 
 // prepare is all that has to be right before anything may be launched.
@@ -172,7 +177,15 @@ func (o *owner) prepare() (launch ownerlink.Launch, err error) {
 		return launch, err
 	}
 	o.termios = &termios
-	return readLaunch(o.in.launch)
+	if launch, err = readLaunch(o.in.launch); err != nil {
+		return launch, err
+	}
+	o.history, o.idle, o.next.socket = launch.History, launch.Idle, launch.Socket
+	if o.next.listen, err = ownerlink.Listen(o.in.dir); err != nil {
+		return launch, err
+	}
+	go acceptClaims(o.next.listen, o.claims)
+	return launch, nil
 }
 
 // recordLaunching has to succeed before the launch: a recovery takes an outcome
@@ -201,7 +214,7 @@ func (o *owner) fail(f *lifecycle.Failure) {
 	}
 	o.childless = true
 	o.commit(lifecycle.OutcomeRecord{Failure: f})
-	go hear(o.in.channel, o.controls, o.lost)
+	go hear(o.channel, o.controls, o.lost)
 }
 
 // commit makes r durable and tells the guardian.
@@ -217,7 +230,7 @@ func (o *owner) publish() {
 	}
 	s := ownerlink.State{
 		Version: ownerlink.Version, Build: o.build, Outcome: o.ledger.durable,
-		Answer: o.answer, NotDurable: o.ledger.trouble(),
+		Answer: o.answer, History: o.history, Socket: o.next.socket, NotDurable: o.ledger.trouble(),
 	}
 	s.Outcome.Applied = nil
 	if s.Outcome.Failure == nil && !o.launched {

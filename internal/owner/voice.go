@@ -15,7 +15,7 @@ type voice struct {
 	done chan struct{}
 }
 
-func newVoice(conn *ownerlink.Conn, lost chan<- error) *voice {
+func newVoice(conn *ownerlink.Conn, lost chan<- lostChannel) *voice {
 	v := &voice{box: make(chan ownerlink.State, 1), done: make(chan struct{})}
 	go v.speak(conn, lost)
 	return v
@@ -31,11 +31,11 @@ func (v *voice) say(s ownerlink.State) {
 	v.box <- s
 }
 
-func (v *voice) speak(conn *ownerlink.Conn, lost chan<- error) {
+func (v *voice) speak(conn *ownerlink.Conn, lost chan<- lostChannel) {
 	defer close(v.done)
 	for s := range v.box {
 		if err := v.deliver(conn, s); err != nil {
-			lost <- err
+			lost <- lostChannel{conn, err}
 			for range v.box { // nobody listens any more
 			}
 			return
@@ -71,11 +71,11 @@ func (v *voice) hush(patience time.Duration) {
 }
 
 // hear passes the guardian's controls on until the channel fails.
-func hear(conn *ownerlink.Conn, controls chan<- ownerlink.Control, lost chan<- error) {
+func hear(conn *ownerlink.Conn, controls chan<- ownerlink.Control, lost chan<- lostChannel) {
 	for {
 		var c ownerlink.Control
 		if err := conn.Receive(&c); err != nil {
-			lost <- err
+			lost <- lostChannel{conn, err}
 			return
 		}
 		controls <- c

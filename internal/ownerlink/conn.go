@@ -52,5 +52,14 @@ func (c *Conn) Receive(v any) error {
 	return protocol.Unmarshal(c.buf[:n], v)
 }
 
+// ReceiveWithin is Receive with a bound; os.ErrDeadlineExceeded when it is over.
+func (c *Conn) ReceiveWithin(v any, patience time.Duration) error {
+	if err := c.f.SetReadDeadline(time.Now().Add(patience)); err != nil {
+		return err
+	}
+	defer c.f.SetReadDeadline(time.Time{})
+	return c.Receive(v)
+}
+
 // Close ends the channel and wakes a waiting Receive.
 func (c *Conn) Close() error { return c.f.Close() }

@@ -11,6 +11,8 @@
 package ownerlink
 
 import (
+	"time"
+
 	"github.com/seed-8e62c83d/mur/internal/lifecycle"
 	"github.com/seed-8e62c83d/mur/internal/protocol"
 )
@@ -33,6 +35,7 @@ const (
 	FDListener = 8  // the guardian's listening socket
 	FDLock     = 9  // owner.lock, already locked
 	FDDir      = 10 // the session's directory
+	FDGuardian = 11 // the guardian's executable, from which the next is started
 )
 
 // Launch is what the owner starts, complete before the owner exists.
@@ -49,6 +52,10 @@ type Launch struct {
 	Report bool `json:"report,omitempty"`
 	// History is how many bytes of output are kept.
 	History int64 `json:"history"`
+	// Idle is how long a guardian with nothing to do stays.
+	Idle time.Duration `json:"idle"`
+	// Socket is the file of the listener that the owner is given.
+	Socket Socket `json:"socket"`
 }
 
 // ControlKind is what the guardian asks of the owner.
@@ -60,7 +67,17 @@ const (
 	ControlTerm    ControlKind = "term" // SIGTERM to the target's group
 	ControlSweep   ControlKind = "sweep"
 	ControlRelease ControlKind = "release" // a retirement is committed: leave
+	// ControlBye: the guardian leaves for want of work; the next is needed only
+	// when there is some. It has no answer.
+	ControlBye ControlKind = "bye"
 )
+
+// Socket tells a socket's file from every other that exists beside it: whether a
+// name still leads to a listener cannot be asked of the listener.
+type Socket struct {
+	Dev uint64 `json:"dev"`
+	Ino uint64 `json:"ino"`
+}
 
 // Control is one message from the guardian. The owner carries out each Mutation
 // once, whatever the number of times it arrives.
@@ -81,6 +98,9 @@ type State struct {
 	Outcome lifecycle.Outcome `json:"outcome"`
 	// Answer is to the latest control that was carried out.
 	Answer *Answer `json:"answer,omitempty"`
+	// History and Socket are for a guardian that did not make the session itself.
+	History int64  `json:"history"`
+	Socket  Socket `json:"socket"`
 	// NotDurable says why the outcome file cannot be written.
 	NotDurable string `json:"not_durable,omitempty"`
 }

@@ -13,16 +13,26 @@ import (
 )
 
 // Entry is one record of a session's journal: a lifecycle change, a step of a
-// receipt, or both at once.
+// receipt, or both at once. Signal goes with the admission of a signal: it is what
+// a receipt's fingerprint cannot give back, and what a guardian needs that has to
+// deliver it after a crash.
 type Entry struct {
 	Life    *lifecycle.Durable
 	Receipt *receipts.Record
+	Signal  *SignalIntent
+}
+
+// SignalIntent is what an admitted signal asks for.
+type SignalIntent struct {
+	Signal int                  `json:"signal"`
+	Group  protocol.SignalGroup `json:"group"`
 }
 
 // entryWire keeps the receipt in the form that its own package gives it.
 type entryWire struct {
 	Life    *lifecycle.Durable `json:"life,omitempty"`
 	Receipt cbor.RawMessage    `json:"receipt,omitempty"`
+	Signal  *SignalIntent      `json:"signal,omitempty"`
 }
 
 // EncodeEntry encodes a journal record deterministically.
@@ -30,7 +40,7 @@ func EncodeEntry(e Entry) ([]byte, error) {
 	if e.Life == nil && e.Receipt == nil {
 		return nil, errors.New("cannot encode a journal record: it is empty")
 	}
-	w := entryWire{Life: e.Life}
+	w := entryWire{Life: e.Life, Signal: e.Signal}
 	if e.Receipt != nil {
 		raw, err := e.Receipt.Encode()
 		if err != nil {
@@ -48,7 +58,7 @@ func DecodeEntry(data []byte) (Entry, error) {
 	if err := protocol.Unmarshal(data, &w); err != nil {
 		return Entry{}, fmt.Errorf("cannot decode a journal record: %w", err)
 	}
-	e := Entry{Life: w.Life}
+	e := Entry{Life: w.Life, Signal: w.Signal}
 	if w.Receipt != nil {
 		record, err := receipts.DecodeRecord(w.Receipt)
 		if err != nil {
