@@ -263,7 +263,10 @@ func (a *Attachment) resume(yield func(Frame, error) bool, cause error) error {
 		}
 	}
 	if err := a.connect(); err != nil {
-		return err
+		if a.ctx.Err() != nil {
+			return a.ctx.Err()
+		}
+		return guardianLost(a.s.ID(), err)
 	}
 	if a.ended() {
 		return errDetached

@@ -170,38 +170,79 @@ func TestALostConnectionIsMadeAnewWhereItBroke(t *testing.T) {
 	}
 }
 
-func TestWhoShowsOrWaitsLearnsThatTheGuardianIsLost(t *testing.T) {
+func TestAGuardianThatIsKilledIsReplacedAndNobodyMissesAnything(t *testing.T) {
 	b := newBench(t)
-	s := b.shell("", "exec sleep 100")
-	st, err := s.Snapshot(b.ctx())
-	if err != nil {
-		t.Fatal(err)
-	}
+	s := b.shell("", "echo one; read x; echo two; read x; exit 11")
 	a, err := s.Attach(b.ctx(), fromTheStart())
 	if err != nil {
 		t.Fatal(err)
 	}
 	done := collect(a)
-	waited := make(chan error)
+	ended := make(chan Status)
 	go func() {
-		_, err := s.WaitEnd(b.ctx())
-		waited <- err
+		end, err := s.WaitEnd(b.ctx())
+		if err != nil {
+			t.Error(err)
+		}
+		ended <- end
 	}()
-	syscall.Kill(st.GuardianPID, syscall.SIGKILL)
-	if got := <-done; CodeOf(got.err) != CodeGuardianLost {
-		t.Errorf("attached: %v", got.err)
+	for _, word := range []string{"one", "two"} {
+		st, err := s.fromFiles()
+		if err != nil {
+			t.Fatal(err)
+		}
+		eventually(t, word+" is written", func() bool {
+			var log bytes.Buffer
+			err := s.ReadLog(0, func(p Piece) error { log.Write(p.Bytes); return nil })
+			return err == nil && bytes.Contains(log.Bytes(), []byte(word))
+		})
+		syscall.Kill(st.GuardianPID, syscall.SIGKILL)
+		eventually(t, "there is another guardian", func() bool {
+			now, err := s.fromFiles()
+			return err == nil && now.GuardianAlive && now.GuardianPID != 0 && now.GuardianPID != st.GuardianPID
+		})
+		if n, err := s.Input(b.ctx(), []byte("\r")); n != 1 {
+			t.Fatalf("input: %d, %v", n, err)
+		}
 	}
-	if err := <-waited; CodeOf(err) != CodeGuardianLost {
-		t.Errorf("waiting: %v", err)
+	got := <-done
+	if got.err != nil || got.end == nil || got.end.Record == nil || *got.end.Record.ExitCode != 11 {
+		t.Fatalf("attached: %+v, %v", got.end, got.err)
 	}
-	if _, err := s.Term(b.ctx(), NewMutationID()); CodeOf(err) != CodeGuardianLost {
-		t.Errorf("term: %v", err)
+	var log bytes.Buffer
+	if err := s.ReadLog(0, func(p Piece) error { log.Write(p.Bytes); return nil }); err != nil {
+		t.Fatal(err)
 	}
-	syscall.Kill(st.TargetPID, syscall.SIGTERM)
-	eventually(t, "the end is recorded", func() bool {
-		end, err := s.fromFiles()
-		return err == nil && end.State == StateEnded && end.ExitSignal == int(syscall.SIGTERM) && !end.OwnerAlive
-	})
+	if !bytes.Equal(got.output.Bytes(), log.Bytes()) {
+		t.Errorf("shown %q, in the log %q", got.output.Bytes(), log.Bytes())
+	}
+	if end := <-ended; end.Record == nil || *end.Record.ExitCode != 11 {
+		t.Errorf("waited: %+v", end)
+	}
+}
+
+func TestASessionThatLosesItsOwnerIsLostForEverybody(t *testing.T) {
+	b := newBench(t)
+	s := b.shell("", "exec sleep 100")
+	a, err := s.Attach(b.ctx(), fromTheStart())
+	if err != nil {
+		t.Fatal(err)
+	}
+	done := collect(a)
+	st, err := s.fromFiles()
+	if err != nil {
+		t.Fatal(err)
+	}
+	syscall.Kill(st.OwnerPID, syscall.SIGKILL)
+	if got := <-done; got.err != nil || got.end == nil || got.end.Record == nil || got.end.Record.Result != "lost" {
+		t.Errorf("attached: %+v, %v", got.end, got.err)
+	}
+	if end, err := s.WaitEnd(b.ctx()); err != nil || end.State != StateLost || end.Record.ExitCode != nil {
+		t.Errorf("waited: %+v, %v", end, err)
+	}
+	if r, err := s.Term(b.ctx(), NewMutationID()); err != nil || r.Answer.Delivery == Delivered {
+		t.Errorf("term: %+v, %v", r, err)
+	}
 }
 
 func sum(data []byte) string {

@@ -39,7 +39,7 @@ const (
 	CodeNoSession    Code = "no_session"    // no session has this name or id
 	CodeAmbiguous    Code = "ambiguous"     // several sessions begin with this
 	CodeUnreachable  Code = "unreachable"   // the guardian could not be reached or started in time
-	CodeGuardianLost Code = "guardian_lost" // the session runs on and nobody can control it any more
+	CodeGuardianLost Code = "guardian_lost" // an attachment broke and could not be made anew
 )
 
 // Retry says whether the same may be asked again.
@@ -101,22 +101,12 @@ func unreachable(ctx context.Context, id string, last error) error {
 	}
 }
 
-// guardianLost says that a session cannot be controlled, and the one thing that
-// can still be done.
-func guardianLost(st Status) error {
-	e := &Error{Code: CodeGuardianLost, Retry: RetryNever, Snapshot: &st.Snapshot, Hint: "mur show " + st.Session}
-	if !st.State.Alive() {
-		e.Message = "guardian lost: the program of " + st.Session + " has ended, processes that it left behind have not"
-		if st.OwnerPID != 0 {
-			e.Hint = fmt.Sprintf("pkill -P %d", st.OwnerPID)
-		}
-		return e
+// guardianLost ends a stream whose guardian has gone and that found no other.
+func guardianLost(id string, cause error) error {
+	return &Error{
+		Code: CodeGuardianLost, Retry: RetryLater, Hint: "mur show " + id, cause: cause,
+		Message: "guardian lost, and no other can be reached; the session goes on: " + cause.Error(),
 	}
-	e.Message = "guardian lost: the program of " + st.Session + " runs on without one; its end will be recorded"
-	if st.TargetPID != 0 {
-		e.Hint = fmt.Sprintf("kill %d", st.TargetPID)
-	}
-	return e
 }
 
 // createError explains why a session could not be made.

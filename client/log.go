@@ -55,9 +55,6 @@ func (s *Session) FollowLog(ctx context.Context, from int64, each func(Piece) er
 		if st.State.Final() {
 			return nil
 		}
-		if st.Lost() {
-			return guardianLost(st)
-		}
 		if err := l.follow(ctx, c, each); err != nil {
 			return err
 		}

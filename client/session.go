@@ -68,11 +68,6 @@ type Status struct {
 	OutputEnd                 int64
 }
 
-// Lost tells that the program runs on and nobody can control it.
-func (st *Status) Lost() bool {
-	return !st.GuardianAlive && st.OwnerAlive && (st.State.Alive() || st.State == StateExited)
-}
-
 // Snapshot reads the session without starting anything.
 func (s *Session) Snapshot(ctx context.Context) (Status, error) {
 	st, err := s.fromFiles()
@@ -133,7 +128,9 @@ func (s *Session) reach(ctx context.Context, wake bool) (*link, error) {
 	return s.link, nil
 }
 
-// wake starts a guardian if none lives. The lock tells, never a failed connect.
+// wake starts a guardian if none lives. The lock tells, never a failed connect. A
+// session whose guardian has left, or was lost, normally has an owner that keeps
+// the socket and starts the next: then nobody comes here.
 func (s *Session) wake(ctx context.Context) error {
 	_, held, err := s.dir.Holder(sessiondir.GuardianLock)
 	if err != nil || held {
@@ -193,7 +190,7 @@ func (s *Session) ask(ctx context.Context, p plan, build func(id uint64) any) (p
 			return r, err
 		}
 		if !p.wake {
-			if gone := s.whyNobody(); gone != nil {
+			if gone := s.whyNobody(ctx); gone != nil {
 				return r, gone
 			}
 		}
@@ -212,21 +209,21 @@ func (s *Session) askOnce(ctx context.Context, p plan, build func(id uint64) any
 }
 
 // whyNobody answers in place of a guardian that does not live, from the files;
-// nil if one does.
-func (s *Session) whyNobody() error {
+// nil if one does, or does now: a session with an owner is never without for long.
+func (s *Session) whyNobody(ctx context.Context) error {
 	st, err := s.fromFiles()
 	switch {
 	case err != nil:
 		return err
 	case st.GuardianAlive:
 		return nil
+	case st.OwnerAlive:
+		return s.ensureGuardian(ctx)
 	case st.State.Final():
 		return &Error{
 			Code: CodeNotRunning, Retry: RetryNever, Snapshot: &st.Snapshot,
 			Message: fmt.Sprintf("the session is %s", st.State),
 		}
-	case st.Lost():
-		return guardianLost(st)
 	default:
 		return &Error{
 			Code: CodeUnreachable, Retry: RetryLater, Snapshot: &st.Snapshot,

@@ -19,9 +19,6 @@ const (
 	readyPatience = 10 * time.Second
 	// startupFD is the first of exec.Cmd.ExtraFiles in the child.
 	startupFD = 3
-	// stageAdopt is what a guardian fails at when an owner lives that it cannot
-	// take over.
-	stageAdopt = "adopt"
 )
 
 // spawnGuardian starts a guardian for the session and waits until it serves, or
@@ -81,25 +78,10 @@ func (s *Session) awaitReady(ctx context.Context, r *os.File) error {
 		return s.spawnError(fmt.Errorf("it was not ready after %v", readyPatience))
 	case err != nil:
 		return s.spawnError(err)
-	case ready.Error != nil && ready.Error.Stage == stageAdopt:
-		return s.lostFor(ctx)
 	case ready.Error != nil:
 		return s.spawnError(fmt.Errorf("%s: %s", ready.Error.Stage, ready.Error.Message))
 	}
 	return nil
-}
-
-// lostFor explains why no guardian can be had, from the files: once the one that
-// has just failed is gone, they tell all that the owner knows.
-func (s *Session) lostFor(ctx context.Context) error {
-	ctx, cancel := context.WithTimeout(ctx, livePatience)
-	defer cancel()
-	s.WaitGone(ctx) // if it stays longer the older state will do
-	st, err := s.fromFiles()
-	if err != nil {
-		return err
-	}
-	return guardianLost(st)
 }
 
 func (s *Session) spawnError(err error) error {

@@ -40,7 +40,7 @@ func (s *Session) Subscribe(ctx context.Context, o SubscribeOptions) iter.Seq2[U
 			case ctx.Err() != nil:
 				err = ctx.Err()
 			case passing(err):
-				if err = s.whyNobody(); err == nil {
+				if err = s.whyNobody(ctx); err == nil {
 					if err = rest(ctx, &pause); err == nil {
 						continue
 					}

@@ -84,6 +84,9 @@ func NewMutationID() MutationID { return protocol.NewMutationID(time.Now()) }
 // ParseMutationID reads any UUID but the nil one.
 func ParseMutationID(s string) (MutationID, error) { return protocol.ParseMutationID(s) }
 
+// IDFor gives the id of the session that Create makes with op.
+func IDFor(op MutationID) string { return string(protocol.NewSessionID(op)) }
+
 // Reply is the answer to a change.
 type Reply[T any] struct {
 	Answer T

@@ -35,7 +35,7 @@ func (o *capsuleOptions) register(cmd *cobra.Command) {
 	flags := cmd.Flags()
 	flags.StringVar(&o.workDir, "workdir", "", "the work folder, instead of a fresh private `directory`; of a program: where it runs")
 	flags.StringArrayVar(&o.dirs, "dir", nil, "give a directory too: `HOST:GUEST[:ro]`")
-	flags.StringArrayVar(&o.env, "env", nil, "set a variable: `NAME=VALUE`")
+	flags.StringArrayVar(&o.env, "env", nil, "set a variable: `NAME=VALUE`, or NAME for its value here")
 	flags.DurationVar(&o.deadline, "deadline", 0, "end the capsule after this `duration`")
 	flags.StringVar(&o.memory, "memory", "", "lower the memory limit to this `size`, such as 256MiB")
 }
@@ -192,7 +192,8 @@ func (d *deps) planCapsule(ctx context.Context, args []string, o startOptions) (
 			line = append(line, "--dir", dir)
 		}
 		for _, pair := range o.capsule.env {
-			line = append(line, "--env", pair)
+			name, _, _ := strings.Cut(pair, "=") // its value is in the runtime's environment
+			line = append(line, "--env", name)
 		}
 		if o.capsule.deadline > 0 {
 			line = append(line, "--deadline", o.capsule.deadline.String())
@@ -230,12 +231,12 @@ func (d *deps) runtimeEnv(c *capsule.Capsule, cache string, pairs []string) (map
 			env[client.Bytes(name)] = client.Bytes(value)
 		}
 	}
-	if err := addEnv(env, wasmhost.ChooseEnv(c.Manifest, d.environ)); err != nil {
+	given, err := d.givenEnv(pairs)
+	if err != nil {
 		return nil, err
 	}
-	if err := addEnv(env, pairs); err != nil {
-		return nil, err
-	}
+	addEnv(env, wasmhost.ChooseEnv(c.Manifest, d.environ))
+	addEnv(env, given)
 	root, err := d.stateRoot()
 	if err != nil {
 		return nil, err

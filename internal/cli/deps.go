@@ -23,15 +23,20 @@ type deps struct {
 	now            func() time.Time
 }
 
-// getenv gives a variable's value; the last of several counts.
+// getenv gives a variable's value.
 func (d *deps) getenv(name string) string {
-	value := ""
+	value, _ := d.lookupEnv(name)
+	return value
+}
+
+// lookupEnv tells too whether it is set; the last of several counts.
+func (d *deps) lookupEnv(name string) (value string, ok bool) {
 	for _, entry := range d.environ {
-		if v, ok := strings.CutPrefix(entry, name+"="); ok {
-			value = v
+		if v, found := strings.CutPrefix(entry, name+"="); found {
+			value, ok = v, true
 		}
 	}
-	return value
+	return value, ok
 }
 
 // stateRoot is where the sessions are.

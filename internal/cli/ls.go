@@ -50,7 +50,7 @@ func runLs(ctx context.Context, d *deps, o lsOptions) error {
 	rows := [][]string{{"NAME", "ID", "STATE", "TARGET", "PID", "ATTACHED", "AGE", "EXIT"}}
 	for _, st := range all {
 		pid, attached := "-", "-"
-		if st.TargetPID != 0 && (st.State.Alive() || st.Lost()) {
+		if st.TargetPID != 0 && st.State.Alive() {
 			pid = strconv.Itoa(st.TargetPID)
 		}
 		if n := attachedOf(st); n != nil {
@@ -60,12 +60,8 @@ func runLs(ctx context.Context, d *deps, o lsOptions) error {
 		if name == "" {
 			name = "-"
 		}
-		state := string(st.State)
-		if st.Lost() {
-			state += "!"
-		}
 		rows = append(rows, []string{
-			name, st.Session, state, targetOf(st.Snapshot), pid, attached, age(d.now().Sub(st.Created)), exitOf(st.Snapshot),
+			name, st.Session, string(st.State), targetOf(st.Snapshot), pid, attached, age(d.now().Sub(st.Created)), exitOf(st.Snapshot),
 		})
 	}
 	paint := d.painter()

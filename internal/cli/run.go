@@ -11,7 +11,6 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/seed-8e62c83d/mur/client"
 	"github.com/seed-8e62c83d/mur/internal/capsule"
 	"github.com/seed-8e62c83d/mur/internal/lifecycle"
 	"github.com/seed-8e62c83d/mur/internal/protocol"
@@ -127,11 +126,11 @@ func (d *deps) runConfig(name string, args []string, o runOptions) (c wasmhost.C
 	if c.CacheDir, err = d.cacheDir(); err != nil {
 		return c, nothing, err
 	}
-	given := make(map[client.Bytes]client.Bytes)
-	if err := addEnv(given, o.capsule.env); err != nil {
+	given, err := d.givenEnv(o.capsule.env)
+	if err != nil {
 		return c, nothing, err
 	}
-	c.Env = slices.Concat(wasmhost.ChooseEnv(loaded.Manifest, d.environ), o.capsule.env)
+	c.Env = slices.Concat(wasmhost.ChooseEnv(loaded.Manifest, d.environ), given)
 	c.Stdin, _ = d.stdin.(*os.File)
 	c.Stdout, _ = d.stdout.(*os.File)
 	c.Stderr, _ = d.stderr.(*os.File)

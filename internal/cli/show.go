@@ -47,9 +47,6 @@ func runShow(ctx context.Context, d *deps, name string, o showOptions) error {
 	p.add("id", st.Session)
 	p.add("name", st.Name)
 	p.add("state", d.painter()(st.State, string(st.State)))
-	if st.Lost() {
-		p.add("guardian", "lost: the program runs on, its end will be recorded")
-	}
 	p.add("target", describeTarget(st))
 	p.processes(st)
 	p.live(st)

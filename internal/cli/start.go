@@ -110,7 +110,7 @@ func (d *deps) launch(ctx context.Context, l *launch, o startOptions) (*client.S
 	}
 	ctx, cancel := o.context(ctx)
 	defer cancel()
-	s, err := c.Create(ctx, client.CreateOptions{Op: o.id, Name: o.name, Size: l.spec.Size})
+	s, err := c.Create(ctx, client.CreateOptions{Op: o.id, Name: o.name})
 	if err != nil {
 		o.interrupted(ctx, d)
 		return nil, o.late(cannot("create a session for", l.name, err))
@@ -170,9 +170,11 @@ func (d *deps) planProgram(args []string, o startOptions) (*launch, error) {
 			}
 		}
 	}
-	if err := addEnv(env, o.capsule.env); err != nil {
+	given, err := d.givenEnv(o.capsule.env)
+	if err != nil {
 		return nil, err
 	}
+	addEnv(env, given)
 	cwd, err := os.Getwd()
 	if err != nil {
 		return nil, cannot("start", args[0], err)
@@ -211,14 +213,31 @@ func (d *deps) inPath(program string) string {
 	return program
 }
 
-// addEnv adds what --env gives.
-func addEnv(env map[client.Bytes]client.Bytes, pairs []string) error {
+// givenEnv resolves what --env gives: NAME=VALUE, or NAME for the caller's value,
+// which keeps it out of sight of whoever lists processes.
+func (d *deps) givenEnv(pairs []string) ([]string, error) {
+	var out []string
 	for _, pair := range pairs {
-		name, value, ok := strings.Cut(pair, "=")
-		if !ok || name == "" || strings.ContainsRune(pair, 0) {
-			return usage("cannot use --env %s: want NAME=VALUE", pair)
+		name, _, whole := strings.Cut(pair, "=")
+		if name == "" || strings.ContainsRune(pair, 0) {
+			return nil, usage("cannot use --env %s: want NAME=VALUE, or NAME", pair)
 		}
+		if !whole {
+			value, ok := d.lookupEnv(name)
+			if !ok {
+				return nil, usage("cannot use --env %s: it is not set here", name)
+			}
+			pair = name + "=" + value
+		}
+		out = append(out, pair)
+	}
+	return out, nil
+}
+
+// addEnv adds NAME=VALUE pairs to a launch's environment.
+func addEnv(env map[client.Bytes]client.Bytes, pairs []string) {
+	for _, pair := range pairs {
+		name, value, _ := strings.Cut(pair, "=")
 		env[client.Bytes(name)] = client.Bytes(value)
 	}
-	return nil
 }

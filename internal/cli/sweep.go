@@ -36,7 +36,7 @@ func runSweep(ctx context.Context, d *deps, name string, o mutation) error {
 			return err
 		}
 		if r.Answer.Partial != "" {
-			return fail(causeFailed, "mur sweep "+called(s), "something is left: %s", r.Answer.Partial)
+			return fail(causeFailed, "mur show "+called(s), "%s", r.Answer.Partial)
 		}
 		return nil
 	})

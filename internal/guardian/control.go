@@ -168,6 +168,7 @@ type ownerWentBefore struct{}
 func (ownerWentBefore) handle(s *session) {
 	if s.ownerless() {
 		s.queue.ownerGone(s)
+		s.finishRetirement()
 	}
 }
 

@@ -367,7 +367,7 @@ func TestAViewerThatStopsHoldsUpNobody(t *testing.T) {
 		t.Errorf("the reading viewer ended with %q", tail(end.output))
 	}
 	late := stopped.toEnd()
-	if len(late.gaps) != 1 || !strings.HasSuffix(string(late.output), "3000000\ndone\n") || late.next != end.next {
+	if len(late.gaps) == 0 || !strings.HasSuffix(string(late.output), "3000000\ndone\n") || late.next != end.next {
 		t.Errorf("the stopped viewer: %d gaps, ended at %d of %d with %q", len(late.gaps), late.next, end.next, tail(late.output))
 	}
 }
@@ -440,16 +440,13 @@ func TestAGuardianKilledAfterTheEndIsReplacedWithTheSameRecord(t *testing.T) {
 	}
 }
 
-// kill ends the guardian with SIGKILL and waits until its lock is free.
+// kill ends the guardian with SIGKILL and waits until it holds the lock no more.
 func kill(t *testing.T, s *session) {
 	t.Helper()
-	id, held, err := s.dir.Holder(sessiondir.GuardianLock)
-	if err != nil || !held {
-		t.Fatal(held, err)
-	}
-	syscall.Kill(id.PID, syscall.SIGKILL)
+	pid := s.guardianPID()
+	syscall.Kill(pid, syscall.SIGKILL)
 	eventually(t, "the guardian's death", func() bool {
-		_, held, err := s.dir.Holder(sessiondir.GuardianLock)
-		return err == nil && !held
+		id, held, err := s.dir.Holder(sessiondir.GuardianLock)
+		return err == nil && (!held || id.PID != 0 && id.PID != pid)
 	})
 }

@@ -177,7 +177,7 @@ func finishCmd(ts *testscript.TestScript, neg bool, args []string) {
 		st, err := s.Snapshot(context.Background())
 		s.Close()
 		ts.Check(err)
-		if st.State != client.StateNew && !st.Lost() {
+		if st.State != client.StateNew && st.State != client.StateLost {
 			ts.Check(ts.Exec("mur", "sweep", id))
 		}
 		ts.Check(until(environment(ts), "/", "mur retire --purge "+id))

@@ -54,13 +54,13 @@ func (b *bench) cutOff(op client.MutationID, sig syscall.Signal, after time.Dura
 	if out, status, err := b.mur(append([]string{line[0], "-d"}, line[1:]...)...); err != nil || status != 0 {
 		return fmt.Errorf("the same again: %d, %v\n%s", status, err, out)
 	}
-	s, err := b.c.Create(b.t.Context(), client.CreateOptions{Op: op})
+	s, err := b.c.Open(client.IDFor(op))
 	if err != nil {
 		return err
 	}
 	defer s.Close()
 	st, err := s.Snapshot(b.t.Context())
-	if err != nil || st.State != client.StateRunning || st.Lost() {
+	if err != nil || st.State != client.StateRunning {
 		return fmt.Errorf("the state is %s, %v", st.State, err)
 	}
 	return b.done(s)
