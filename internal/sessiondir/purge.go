@@ -96,6 +96,9 @@ func emptyDir(dir *os.File, name string) error {
 	}
 	defer sub.Close()
 	names, err := readNames(sub)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil // somebody else has cleared it meanwhile
+	}
 	for _, n := range names {
 		err = errors.Join(err, removeTree(sub, n))
 	}
