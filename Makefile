@@ -65,11 +65,6 @@ $(BUNDLED)/%/capsule.wasm: $(GUEST_SOURCES)
 	@mkdir -p $(@D)
 	GOOS=wasip1 GOARCH=wasm $(GOBUILD) -o $@ ./capsules/$*
 
-# The shell's interpreter needs a build constraint moved; see the command's comment.
-$(BUNDLED)/shell/capsule.wasm: $(GUEST_SOURCES)
-	@mkdir -p $(@D)
-	$(GO) run ./capsules/shell/mkwasm -o $@
-
 $(BUNDLED)/%/murmur.yaml: capsules/%/murmur.yaml
 	@mkdir -p $(@D)
 	cp $< $@

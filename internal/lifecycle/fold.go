@@ -27,16 +27,16 @@ type Report struct {
 
 // Outcome is what the owner has made durable about its target.
 type Outcome struct {
-	Launching    bool         `json:"launching,omitempty"`
-	Running      *Process     `json:"running,omitempty"`
-	RunningAt    int64        `json:"running_at,omitempty"`
-	Report       *Report      `json:"report,omitempty"`
-	Failure      *Failure     `json:"failure,omitempty"`
-	Stopped      bool         `json:"stopped,omitempty"`
-	Applied      []string     `json:"applied,omitempty"`
-	Exit         *ExitStatus  `json:"exit,omitempty"`
-	Drain        *DrainReport `json:"drain,omitempty"`
-	Consumed     bool         `json:"consumed,omitempty"`
+	Launching bool         `json:"launching,omitempty"`
+	Running   *Process     `json:"running,omitempty"`
+	RunningAt int64        `json:"running_at,omitempty"`
+	Report    *Report      `json:"report,omitempty"`
+	Failure   *Failure     `json:"failure,omitempty"`
+	Stopped   bool         `json:"stopped,omitempty"`
+	Applied   []string     `json:"applied,omitempty"`
+	Exit      *ExitStatus  `json:"exit,omitempty"`
+	Drain     *DrainReport `json:"drain,omitempty"`
+	Consumed  bool         `json:"consumed,omitempty"`
 }
 
 // Add takes one more record into o.

@@ -54,15 +54,15 @@ const (
 	LoseOwner  Kind = "lose-owner"  // the owner is gone and left no word
 	Retire     Kind = "retire"      // the final record was acknowledged
 
-	Identify     Kind = "identify"      // the owner reports the target's pid
-	Ask          Kind = "ask"           // a control operation asked the target to end
-	Account      Kind = "account"       // a control operation has accounted for a finished target
-	Consume      Kind = "consume"       // a sweep has proved that no process is left
-	EndTerminal  Kind = "end-terminal"  // the owner has left, the terminal is closed
-	FailCleanup  Kind = "fail-cleanup"  // something stayed undone at the end
-	FailDurable  Kind = "fail-durable"  // the journal cannot be written
-	HealDurable  Kind = "heal-durable"  // the journal is written again
-	Adopt        Kind = "adopt"         // a further guardian took the session
+	Identify    Kind = "identify"     // the owner reports the target's pid
+	Ask         Kind = "ask"          // a control operation asked the target to end
+	Account     Kind = "account"      // a control operation has accounted for a finished target
+	Consume     Kind = "consume"      // a sweep has proved that no process is left
+	EndTerminal Kind = "end-terminal" // the owner has left, the terminal is closed
+	FailCleanup Kind = "fail-cleanup" // something stayed undone at the end
+	FailDurable Kind = "fail-durable" // the journal cannot be written
+	HealDurable Kind = "heal-durable" // the journal is written again
+	Adopt       Kind = "adopt"        // a further guardian took the session
 )
 
 // Effect is what the holder of the state has to do after a step was committed.
@@ -120,15 +120,15 @@ func table() map[State]map[Kind]move {
 		Retired:      {},
 	}
 	facts := map[Kind][]State{
-		Identify:     {Starting},
-		Ask:          {Starting, Running, Stopped},
-		Account:      {Exited, Ended, LaunchFailed, Lost},
-		Consume:      {Running, Stopped, Exited, Ended, Lost},
-		EndTerminal:  {Ended, Retired, LaunchFailed, Lost},
-		FailCleanup:  {Ended, Retired, LaunchFailed, Lost},
-		FailDurable:  States(),
-		HealDurable:  States(),
-		Adopt:        States(),
+		Identify:    {Starting},
+		Ask:         {Starting, Running, Stopped},
+		Account:     {Exited, Ended, LaunchFailed, Lost},
+		Consume:     {Running, Stopped, Exited, Ended, Lost},
+		EndTerminal: {Ended, Retired, LaunchFailed, Lost},
+		FailCleanup: {Ended, Retired, LaunchFailed, Lost},
+		FailDurable: States(),
+		HealDurable: States(),
+		Adopt:       States(),
 	}
 	for kind, states := range facts {
 		for _, s := range states {
