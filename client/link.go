@@ -46,14 +46,19 @@ func greet(ctx context.Context, conn *net.UnixConn, b sessiondir.Bootstrap, welc
 		Version: protocol.Version, ExecutionToken: b.ExecutionToken, Authentication: b.Secret,
 		Capabilities: protocol.Capabilities(),
 	})
-	if err == nil {
-		err = receive(conn, welcome)
+	// Also after a failed write: who turns us away may have closed already, and
+	// has said why.
+	if answer := receive(conn, welcome); err == nil || answer == nil {
+		err = answer
 	}
 	if ctx.Err() != nil {
 		return ctx.Err()
 	}
 	if err != nil {
 		return fmt.Errorf("%w: %v", errBroken, err)
+	}
+	if e := welcome.Error; e != nil && (e.Code == protocol.CodeLeaving || e.Code == protocol.CodeMalformed) {
+		return fmt.Errorf("%w: %s", errBroken, e.Message) // it left before it had read the hello
 	}
 	if welcome.Error != nil {
 		return refusal(welcome.Error, nil)

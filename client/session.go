@@ -92,6 +92,10 @@ func (s *Session) fromFiles() (Status, error) {
 	if err != nil {
 		return Status{}, err
 	}
+	return s.statusOf(v), nil
+}
+
+func (s *Session) statusOf(v *sessiondir.View) Status {
 	b := s.dir.Bootstrap()
 	st := Status{
 		Snapshot: Snapshot{Durable: v.Snapshot}, Dir: s.dir.Path(), OutputEnd: v.OutputEnd,
@@ -103,7 +107,7 @@ func (s *Session) fromFiles() (Status, error) {
 	if v.OwnerLive {
 		st.OwnerPID = v.Owner.PID
 	}
-	return st, nil
+	return st
 }
 
 // reach gives the connection for requests. With wake a guardian is started when
@@ -136,7 +140,8 @@ func (s *Session) wake(ctx context.Context) error {
 	if err != nil || held {
 		return err
 	}
-	return s.spawnGuardian(ctx)
+	_, err = s.spawnGuardian(ctx)
+	return err
 }
 
 func (s *Session) ensureGuardian(ctx context.Context) error {

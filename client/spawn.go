@@ -22,15 +22,15 @@ const (
 )
 
 // spawnGuardian starts a guardian for the session and waits until it serves, or
-// has found that another one does.
-func (s *Session) spawnGuardian(ctx context.Context) error {
+// has found that another one does (Already).
+func (s *Session) spawnGuardian(ctx context.Context) (protocol.Ready, error) {
 	program, err := s.client.guardian()
 	if err != nil {
-		return s.spawnError(err)
+		return protocol.Ready{}, s.spawnError(err)
 	}
 	r, w, err := os.Pipe()
 	if err != nil {
-		return s.spawnError(err)
+		return protocol.Ready{}, s.spawnError(err)
 	}
 	defer r.Close()
 	pidFD := -1
@@ -42,7 +42,7 @@ func (s *Session) spawnGuardian(ctx context.Context) error {
 	err = cmd.Start()
 	w.Close()
 	if err != nil {
-		return s.spawnError(err)
+		return protocol.Ready{}, s.spawnError(err)
 	}
 	go reap(cmd, pidFD)
 	return s.awaitReady(ctx, r)
@@ -60,7 +60,7 @@ func reap(cmd *exec.Cmd, pidFD int) {
 	cmd.Wait() // its status says nothing that the files do not say better
 }
 
-func (s *Session) awaitReady(ctx context.Context, r *os.File) error {
+func (s *Session) awaitReady(ctx context.Context, r *os.File) (protocol.Ready, error) {
 	r.SetReadDeadline(time.Now().Add(readyPatience))
 	stop := context.AfterFunc(ctx, func() { r.SetReadDeadline(time.Unix(1, 0)) })
 	defer stop()
@@ -71,17 +71,17 @@ func (s *Session) awaitReady(ctx context.Context, r *os.File) error {
 	}
 	switch {
 	case ctx.Err() != nil:
-		return unreachable(ctx, s.ID(), ctx.Err())
+		return ready, unreachable(ctx, s.ID(), ctx.Err())
 	case errors.Is(err, io.EOF):
-		return s.spawnError(fmt.Errorf("it ended before it was ready, see %s/guardian.log", s.dir.Path()))
+		return ready, s.spawnError(fmt.Errorf("it ended before it was ready, see %s/guardian.log", s.dir.Path()))
 	case errors.Is(err, os.ErrDeadlineExceeded):
-		return s.spawnError(fmt.Errorf("it was not ready after %v", readyPatience))
+		return ready, s.spawnError(fmt.Errorf("it was not ready after %v", readyPatience))
 	case err != nil:
-		return s.spawnError(err)
+		return ready, s.spawnError(err)
 	case ready.Error != nil:
-		return s.spawnError(fmt.Errorf("%s: %s", ready.Error.Stage, ready.Error.Message))
+		return ready, s.spawnError(fmt.Errorf("%s: %s", ready.Error.Stage, ready.Error.Message))
 	}
-	return nil
+	return ready, nil
 }
 
 func (s *Session) spawnError(err error) error {

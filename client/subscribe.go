@@ -119,8 +119,8 @@ func (s *Session) openStream(ctx context.Context, build func(id uint64) any) (*n
 		err = ctx.Err()
 	case err != nil:
 		err = fmt.Errorf("%w: %v", errBroken, err)
-	case r.Error != nil && r.Error.Code == protocol.CodeLeaving:
-		err = errBroken
+	case r.Error != nil && (r.Error.Code == protocol.CodeLeaving || r.ID == 0):
+		err = errBroken // an answer to no request says why the connection ends
 	case r.Error != nil:
 		err = refusal(r.Error, r.Snapshot)
 	}

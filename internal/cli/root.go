@@ -71,7 +71,7 @@ terminal sessions that outlive whatever shows them.`,
 		newStartCmd(d), newAttachCmd(d), newRunCmd(d),
 		newLsCmd(d), newShowCmd(d), newWatchCmd(d), newWaitCmd(d), newLogsCmd(d),
 		newSendCmd(d), newResizeCmd(d), newSignalCmd(d),
-		newTermCmd(d), newSweepCmd(d), newRetireCmd(d),
+		newTermCmd(d), newSweepCmd(d), newRetireCmd(d), newRecoverCmd(d), newOpCmd(d),
 		newCreateCmd(d), newVersionCmd(d),
 	)
 	root.AddCommand(topics()...)

@@ -162,7 +162,6 @@ func (h *heir) own(dir *sessiondir.Dir) (*owner, error) {
 		pidfd.Close()
 		return nil, err
 	}
-	go capture.Run()
 	return &owner{
 		id: id, pidfd: pidfd, conn: h.conn, capture: capture,
 		master: h.master, pipes: [2]*os.File{h.pipeR, h.pipeW},

@@ -53,10 +53,10 @@ func (c *conn) attach(r *protocol.AttachRequest) {
 		return
 	}
 	gone := make(chan struct{})
-	go func() {
+	go c.server.contain(func() {
 		defer close(gone)
 		a.read()
-	}()
+	})
 	defer func() {
 		c.net.Close()
 		close(a.left)
@@ -214,6 +214,9 @@ func (a *attachment) read() {
 	patience := a.conn.server.patience()
 	for {
 		a.conn.net.SetReadDeadline(time.Time{})
+		if isClosed(a.conn.server.leaving) { // after the deadline was lifted: shut sets it once
+			return
+		}
 		frame, err := protocol.ReadFrame(a.conn.net, func() { a.conn.net.SetReadDeadline(time.Now().Add(patience)) })
 		if err != nil {
 			return

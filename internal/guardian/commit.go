@@ -105,12 +105,12 @@ func (s *session) append(txs []*tx) error {
 func (s *session) settle(txs []*tx, err error) {
 	switch {
 	case err == nil:
-		s.publish()
+		s.board.publish(txs[len(txs)-1].after)
 		for _, t := range txs {
 			t.run(true)
 		}
 		s.compact()
-	case errors.Is(err, journal.ErrFull):
+	case errors.Is(err, journal.ErrFull) && len(txs) == 1 && txs[0].strict:
 		s.undo(txs, protocol.Refuse(protocol.CodeNotDurable,
 			"cannot record the operation: the disk is full"))
 	default:
@@ -198,13 +198,14 @@ func (s *session) rewrite() (*journal.File, error) {
 // compact shrinks a journal that has grown to what is still needed. If it fails
 // the old one goes on.
 func (s *session) compact() {
-	if !s.journal.ShouldCompact() {
+	if !s.journal.ShouldCompact() || time.Now().Before(s.compactAfter) {
 		return
 	}
 	s.book.Shrink(time.Now())
 	j, err := s.rewrite()
 	if err != nil {
 		s.log.Warn("cannot compact the journal", "error", err)
+		s.compactAfter = time.Now().Add(time.Minute)
 		return
 	}
 	s.journal.Close()

@@ -9,7 +9,10 @@ import (
 	"net"
 	"os"
 	"runtime/debug"
+	"sync/atomic"
 	"time"
+
+	"golang.org/x/sys/unix"
 
 	"github.com/seed-8e62c83d/mur/internal/lifecycle"
 	"github.com/seed-8e62c83d/mur/internal/output"
@@ -29,23 +32,31 @@ type conn struct {
 	slots  chan struct{} // one for each request whose answer is not written yet
 	gone   chan struct{} // closed when nothing is written any more
 	reader *output.Reader
-	counts bool // it takes one of the places for request connections
+	counts bool         // it takes one of the places for request connections
+	typing atomic.Int64 // bytes of input that are not written yet
 }
 
 // serve runs one connection to its end. A panic ends this connection only.
 func (sv *server) serve(nc *net.UnixConn) {
 	defer nc.Close()
+	sv.contain(func() {
+		c := &conn{net: nc, server: sv}
+		if err := c.hello(); err != nil {
+			sv.log.Info("refused a connection", "error", err)
+			return
+		}
+		c.requests()
+	})
+}
+
+// contain runs a part of a connection; a panic ends that part only.
+func (sv *server) contain(part func()) {
 	defer func() {
 		if p := recover(); p != nil {
-			sv.log.Error("connection panicked", "panic", fmt.Sprint(p), "stack", string(debug.Stack()))
+			sv.log.Error("a connection panicked", "panic", fmt.Sprint(p), "stack", string(debug.Stack()))
 		}
 	}()
-	c := &conn{net: nc, server: sv}
-	if err := c.hello(); err != nil {
-		sv.log.Info("refused a connection", "error", err)
-		return
-	}
-	c.requests()
+	part()
 }
 
 // hello checks who is there. Everything about a wrong secret takes the same time
@@ -108,19 +119,64 @@ func (c *conn) requests() {
 	c.notes = make(chan protocol.Response)
 	c.slots = make(chan struct{}, c.server.limits.InFlight)
 	c.gone = make(chan struct{})
+	defer c.finish()
+	if stream := c.serveRequests(); stream != nil {
+		stream()
+	}
+}
+
+// serveRequests answers requests. It returns, after the last answer, what the
+// connection goes on as; nil is its end.
+func (c *conn) serveRequests() (stream func()) {
 	stop, done := make(chan struct{}), make(chan struct{})
-	go func() {
+	go c.server.contain(func() {
 		defer close(done)
 		defer close(c.gone)
 		c.write(stop)
+	})
+	defer func() {
+		close(stop)
+		<-done
 	}()
-	stream := c.read()
-	close(stop)
-	<-done
-	defer c.finish()
-	if stream != nil {
-		stream()
+	stream = c.read()
+	if stream == nil && c.abandoned() {
+		return nil
 	}
+	c.settle()
+	return stream
+}
+
+// settle waits until every answer is written: the client may have closed its
+// side only, and a stream's first frame comes after the answers.
+func (c *conn) settle() {
+	enough := time.After(completionPatience)
+	for range cap(c.slots) {
+		select {
+		case c.slots <- struct{}{}:
+		case <-c.gone:
+			return
+		case <-c.server.leaving:
+			return
+		case <-enough:
+			return
+		}
+	}
+}
+
+// abandoned tells that the client has closed the connection, not only its side of
+// it (unix(7): then both directions are shut down here).
+func (c *conn) abandoned() bool {
+	raw, err := c.net.SyscallConn()
+	if err != nil {
+		return true
+	}
+	hup := false
+	err = raw.Control(func(fd uintptr) {
+		p := []unix.PollFd{{Fd: int32(fd)}}
+		n, err := unix.Poll(p, 0)
+		hup = err != nil || n > 0 && p[0].Revents&unix.POLLHUP != 0
+	})
+	return hup || err != nil
 }
 
 func (c *conn) finish() {
@@ -172,8 +228,11 @@ func (c *conn) write(stop <-chan struct{}) {
 func (c *conn) read() (stream func()) {
 	for {
 		c.net.SetReadDeadline(time.Time{})
+		if isClosed(c.server.leaving) { // after the deadline was lifted: shut sets it once
+			return nil
+		}
 		frame, err := protocol.ReadFrame(c.net, func() { c.net.SetReadDeadline(time.Now().Add(c.server.patience())) })
-		if errors.Is(err, io.EOF) || errors.Is(err, net.ErrClosed) {
+		if errors.Is(err, io.EOF) || errors.Is(err, net.ErrClosed) || isClosed(c.server.leaving) {
 			return nil
 		}
 		var head protocol.Head
@@ -225,8 +284,11 @@ func (c *conn) answer(id uint64, r protocol.Response) {
 
 // note refuses a request before it got a slot.
 func (c *conn) note(id uint64, code protocol.Code, message string) {
+	r := protocol.Response{
+		ID: id, Error: protocol.Refuse(code, message), Snapshot: &lifecycle.Snapshot{Durable: c.server.board.read()},
+	}
 	select {
-	case c.notes <- protocol.Response{ID: id, Error: protocol.Refuse(code, message)}:
+	case c.notes <- r:
 	case <-c.gone:
 	}
 }
@@ -289,5 +351,14 @@ func (c *conn) dispatch(head protocol.Head, frame []byte, answer func(protocol.R
 	}
 	if err != nil {
 		answer(protocol.Response{Error: protocol.Refuse(protocol.CodeInvalid, fmt.Sprintf("cannot %s: %v", head.Op, err))})
+	}
+}
+
+func isClosed(c <-chan struct{}) bool {
+	select {
+	case <-c:
+		return true
+	default:
+		return false
 	}
 }

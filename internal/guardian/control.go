@@ -89,31 +89,52 @@ func (s *session) sweepSession(m *mutation) {
 	switch {
 	case s.state.State == lifecycle.New:
 		s.refuse(m, notStarted(m))
-	case s.starting() && (s.launch == nil || !s.launch.answered):
+	case s.starting() && (s.launch == nil || !s.launch.answered || s.owner == nil):
 		s.hold(m)
-	case s.starting() && s.owner != nil:
+	case s.starting():
 		// An owner that never reported cannot be asked: its end is the evidence.
-		s.admit(m, s.owner.kill)
-		s.queue.pending = append(s.queue.pending, pendingControl{
-			mutation: m.id, control: ownerlink.Control{Kind: ownerlink.ControlSweep}, sent: true,
+		s.admit(m, func() {
+			s.queue.pending = append(s.queue.pending, pendingControl{
+				mutation: m.id, control: ownerlink.Control{Kind: ownerlink.ControlSweep}, sent: true,
+			})
+			if s.owner != nil {
+				s.owner.kill()
+			}
 		})
 	case s.ownerless():
-		s.step(lifecycle.Event{Kind: lifecycle.Account})
-		s.settleNow(m, s.sweptBefore(m.id))
+		if s.admit(m, func() {}) {
+			s.step(lifecycle.Event{Kind: lifecycle.Account})
+			s.completeSweep(m.id)
+		}
 	default:
 		s.admit(m, func() { s.enqueue(m.id, ownerlink.Control{Kind: ownerlink.ControlSweep}) })
 	}
 }
 
-// sweptBefore answers a sweep that has no owner to ask. An owner leaves by
-// itself only when the kernel has told it that no child is left.
+// sweptBefore answers a sweep that has no owner to ask. Only what the owner made
+// durable proves anything: that its sweep, or its leaving by itself, came after
+// the kernel had told it that no child is left.
 func (s *session) sweptBefore(id protocol.MutationID) protocol.SweepAnswer {
-	answer := protocol.SweepAnswer{MutationID: id, Proved: true, Processes: []protocol.Swept{}}
-	if s.state.State == lifecycle.Lost || s.state.CleanupError != nil {
-		answer.Proved = false
-		answer.Partial = "the owner is gone: processes that left the target's tree cannot be found any more"
+	answer := protocol.SweepAnswer{MutationID: id, Proved: s.state.GroupConsumed, Processes: []protocol.Swept{}}
+	if s.state.State == lifecycle.LaunchFailed {
+		answer.Proved = true // nothing was ever there
+	}
+	if o, err := s.dir.Outcome(); err == nil && o != nil && o.Childless {
+		answer.Proved = true
+	}
+	if !answer.Proved {
+		answer.Partial = "the owner is gone: whether a process of the session is left cannot be told"
 	}
 	return answer
+}
+
+// completeSweep completes a sweep that has no owner to ask.
+func (s *session) completeSweep(id protocol.MutationID) {
+	answer := s.sweptBefore(id)
+	if answer.Proved {
+		s.step(lifecycle.Event{Kind: lifecycle.Consume})
+	}
+	s.complete(id, answer)
 }
 
 // ownerless tells that no owner exists, or can appear.
@@ -131,11 +152,7 @@ func (s *session) enqueue(id protocol.MutationID, c ownerlink.Control) {
 		c.Mutation = id.String()
 	}
 	s.queue.pending = append(s.queue.pending, pendingControl{mutation: id, control: c})
-	patience := silence
-	if c.Kind == ownerlink.ControlSweep {
-		patience = sweepPatience
-	}
-	s.after(patience, unanswered{c.Seq})
+	s.after(completionPatience, unanswered{c.Seq}) // also if it never comes to be sent
 	s.sendNext()
 }
 
@@ -155,11 +172,36 @@ func (s *session) sendNext() {
 	p := &s.queue.pending[0]
 	p.sent = true
 	conn, control := s.owner.conn, p.control
+	patience := silence
+	if control.Kind == ownerlink.ControlSweep {
+		patience = sweepPatience
+	}
+	s.after(patience, unanswered{control.Seq})
 	go func() {
 		if err := conn.Send(control, silence); err != nil {
 			s.log.Warn("cannot reach the owner", "error", err)
+			s.post(unsent{control.Seq})
 		}
 	}()
+}
+
+// unsent is a control that did not reach the channel: it is sent again.
+type unsent struct{ seq uint64 }
+
+func (e unsent) handle(s *session) {
+	if len(s.queue.pending) > 0 && s.queue.pending[0].control.Seq == e.seq {
+		s.queue.pending[0].sent = false
+		s.after(time.Second, resend{})
+	}
+}
+
+// resend sends what waits.
+type resend struct{}
+
+func (resend) handle(s *session) {
+	if s.owner != nil {
+		s.sendNext()
+	}
 }
 
 // ownerWentBefore settles controls that were admitted when the owner had just gone.
@@ -235,7 +277,7 @@ func (q *controls) ownerGone(s *session) {
 		case ownerlink.ControlRelease:
 		case ownerlink.ControlSweep:
 			s.step(lifecycle.Event{Kind: lifecycle.Account})
-			s.complete(p.mutation, s.sweptBefore(p.mutation))
+			s.completeSweep(p.mutation)
 		default:
 			s.complete(p.mutation, protocol.ControlAnswer{MutationID: p.mutation, Delivery: protocol.NotDelivered})
 		}

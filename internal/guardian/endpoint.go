@@ -6,6 +6,7 @@ import (
 	"io/fs"
 	"net"
 	"os"
+	"time"
 
 	"golang.org/x/sys/unix"
 
@@ -82,21 +83,23 @@ func (e *endpoint) keep(sv *server) {
 	go sv.accept(e.listener)
 	buf := make([]byte, 4096)
 	for {
-		if _, err := e.notify.Read(buf); err != nil {
+		if _, err := e.notify.Read(buf); err != nil && !errors.Is(err, os.ErrDeadlineExceeded) {
 			return
 		}
+		e.notify.SetReadDeadline(time.Time{})
 		if peersock.StillBound(e.dir.File(), sessiondir.GuardianSocket, e.file) {
 			continue
 		}
 		old := e.listener // its backlog may hold clients: they are served to the end
 		if err := e.listen(); err != nil {
 			sv.log.Error("cannot bind the socket again", "error", err)
+			e.notify.SetReadDeadline(time.Now().Add(time.Second)) // and try again
 			continue
 		}
 		sv.log.Warn("the socket's name was taken away and is bound again")
+		sv.session.post(rebound{e.listener, e.socket()})
 		old.Close()
 		go sv.accept(e.listener)
-		sv.session.post(rebound{e.listener, e.socket()})
 		e.entrust(sv.log)
 	}
 }

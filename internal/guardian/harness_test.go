@@ -95,7 +95,12 @@ func newSession(t *testing.T) *session {
 
 func makeSession(t *testing.T) *session {
 	t.Helper()
-	root, err := sessiondir.OpenRoot(filepath.Join(t.TempDir(), "state"))
+	return makeSessionIn(t, t.TempDir())
+}
+
+func makeSessionIn(t *testing.T, parent string) *session {
+	t.Helper()
+	root, err := sessiondir.OpenRoot(filepath.Join(parent, "state"))
 	if err != nil {
 		t.Fatal(err)
 	}

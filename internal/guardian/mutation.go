@@ -31,10 +31,10 @@ type mutation struct {
 // reaches its verb. What can be refused without effect is refused there, before
 // anything is recorded.
 func (m *mutation) handle(s *session) {
-	verdict, receipt := s.book.Check(m.id, string(m.op), m.fingerprint)
+	verdict, _ := s.book.Check(m.id, string(m.op), m.fingerprint)
 	switch verdict {
 	case receipts.Replay:
-		s.then(func(bool) { m.replay(receipt) })
+		s.then(func(bool) { s.replay(m) })
 	case receipts.Pending:
 		s.waiting[m.id] = append(s.waiting[m.id], m)
 		s.expire(m)
@@ -66,7 +66,15 @@ func (s *session) act(m *mutation) {
 	}
 }
 
-func (m *mutation) replay(r *receipts.Receipt) {
+// replay answers with the stored response. It is looked up again: a completion of
+// the same batch may have been taken back.
+func (s *session) replay(m *mutation) {
+	r, ok := s.book.Get(m.id)
+	if !ok || !r.Done {
+		m.answer(protocol.Response{Error: protocol.Refuse(protocol.CodeNotDurable,
+			"cannot "+string(m.op)+": the operation could not be recorded")})
+		return
+	}
 	if r.Shrunk {
 		m.answer(protocol.Response{Error: protocol.Refuse(protocol.CodeUnknownOutcome,
 			"cannot repeat the answer: the operation was completed ("+r.Code+") and only its code is kept")})
@@ -80,12 +88,12 @@ func (s *session) refuse(m *mutation, why *protocol.Error) {
 	s.then(func(bool) { m.answer(protocol.Response{Error: why}) })
 }
 
-// admit records the intent. act runs once that is durable.
-func (s *session) admit(m *mutation, act func()) {
+// admit records the intent; false: it was refused. act runs once that is durable.
+func (s *session) admit(m *mutation, act func()) bool {
 	r, err := s.book.Admit(m.id, string(m.op), m.fingerprint, time.Now())
 	if err != nil {
 		s.refuse(m, protocol.Refuse(protocol.CodeInternal, "cannot admit the operation: "+err.Error()))
-		return
+		return false
 	}
 	s.record(r)
 	t := s.txs[len(s.txs)-1]
@@ -94,6 +102,7 @@ func (s *session) admit(m *mutation, act func()) {
 	s.waiting[m.id] = append(s.waiting[m.id], m)
 	s.then(func(bool) { act() })
 	s.otherwise(func(why *protocol.Error) { s.fail(m.id, why) })
+	return true
 }
 
 // complete records the outcome of an admitted mutation and answers everybody who
@@ -125,8 +134,9 @@ func (s *session) complete(id protocol.MutationID, answer any) {
 
 // settleNow admits and completes in one commit what has no effect outside of it.
 func (s *session) settleNow(m *mutation, answer any) {
-	s.admit(m, func() {})
-	s.complete(m.id, answer)
+	if s.admit(m, func() {}) {
+		s.complete(m.id, answer)
+	}
 }
 
 // fail answers everybody who waits for a mutation with a refusal. Its receipt,

@@ -41,6 +41,12 @@ func (o *owner) close() {
 func (o *owner) watch(s *session) {
 	o.hear(s)
 	go func() {
+		if err := o.capture.Run(); err != nil {
+			s.log.Error("capturing has ended", "error", err)
+			s.term.capture.Store(nil)
+		}
+	}()
+	go func() {
 		if err := o.pidfd.Wait(context.Background()); err != nil {
 			s.log.Error("cannot wait for the owner", "error", err)
 			return
@@ -162,6 +168,7 @@ func (ownerGone) handle(s *session) {
 		s.owner.close()
 	}
 	s.owner, s.seeking = nil, false
+	s.board.silent.Store(false)
 	s.queue.ownerGone(s)
 	s.finishRetirement()
 	s.then(func(bool) { s.board.changes.wake() })

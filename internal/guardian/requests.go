@@ -4,7 +4,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"sync"
 
 	"github.com/seed-8e62c83d/mur/internal/lifecycle"
 	"github.com/seed-8e62c83d/mur/internal/output"
@@ -25,13 +24,11 @@ func (c *conn) mutate(op protocol.Op, id protocol.MutationID, request, fields an
 		answer(protocol.Response{Error: protocol.Refuse(protocol.CodeInvalid, fmt.Sprintf("cannot %s: %v", op, err))})
 		return
 	}
-	var once sync.Once
-	m := &mutation{id: id, op: op, fingerprint: fp, request: request}
-	m.answer = func(r protocol.Response) { once.Do(func() { answer(r) }) }
+	m := &mutation{id: id, op: op, fingerprint: fp, request: request, answer: answer}
 	select {
 	case c.server.session.inbox <- m:
 	case <-c.server.session.left:
-		m.answer(protocol.Response{Error: leaving()})
+		answer(protocol.Response{Error: leaving()})
 	}
 }
 
@@ -53,7 +50,14 @@ func (c *conn) outputReader() *output.Reader {
 }
 
 func (c *conn) input(r *protocol.InputRequest, answer func(protocol.Response)) {
+	size := int64(len(r.Bytes))
+	if before := c.typing.Add(size) - size; before > 0 && before+size > int64(c.server.limits.InputCredit) {
+		c.typing.Add(-size)
+		answer(protocol.Response{Error: protocol.Refuse(protocol.CodeBusy, "cannot type: more input waits on this connection than its credit allows")})
+		return
+	}
 	c.server.session.term.input.add(&inputJob{from: c, bytes: r.Bytes, done: func(n int, why *protocol.Error) {
+		c.typing.Add(-size)
 		if why != nil && n == 0 {
 			answer(protocol.Response{Error: why})
 			return
@@ -121,12 +125,16 @@ type listReceipts struct {
 const maxReceipts = 512
 
 func (e listReceipts) handle(s *session) {
+	// After the commit: what is not durable is not told.
+	s.then(func(bool) { e.answer(e.list(s)) })
+}
+
+func (e listReceipts) list(s *session) protocol.Response {
 	var list []receipts.Receipt
 	if id := e.request.MutationID; id != nil {
 		r, ok := s.book.Get(*id)
 		if !ok {
-			e.answer(protocol.Response{Error: protocol.Refuse(protocol.CodeNotFound, "cannot show the operation: there is no receipt with this id")})
-			return
+			return protocol.Response{Error: protocol.Refuse(protocol.CodeNotFound, "cannot show the operation: there is no receipt with this id")}
 		}
 		list = append(list, r)
 	} else {
@@ -148,10 +156,9 @@ func (e listReceipts) handle(s *session) {
 	}
 	body, err := protocol.Marshal(answer)
 	if err != nil {
-		e.answer(protocol.Response{Error: protocol.Refuse(protocol.CodeInternal, err.Error())})
-		return
+		return protocol.Response{Error: protocol.Refuse(protocol.CodeInternal, err.Error())}
 	}
-	e.answer(protocol.Response{OK: body})
+	return protocol.Response{OK: body}
 }
 
 // leave lets the guardian go; the session lives on under its owner.

@@ -2,6 +2,7 @@ package guardian
 
 import (
 	"errors"
+	"io"
 	"log/slog"
 	"net"
 	"os"
@@ -69,7 +70,7 @@ func (sv *server) admit(nc *net.UnixConn) {
 	sv.mu.Lock()
 	defer sv.mu.Unlock()
 	if len(sv.conns) >= most {
-		busy(nc, "cannot serve: too many connections")
+		go busy(nc, "cannot serve: too many connections")
 		return
 	}
 	sv.conns[nc] = struct{}{}
@@ -91,6 +92,10 @@ func busy(nc *net.UnixConn, message string) {
 		Version: protocol.Version, MinVersion: protocol.MinVersion,
 		Error: protocol.Refuse(protocol.CodeBusy, message),
 	})
+	// The hello is on its way: closed too early, the client would see a broken
+	// pipe instead of the reason.
+	nc.CloseWrite()
+	io.Copy(io.Discard, io.LimitReader(nc, protocol.MaxFrame))
 }
 
 // idle tells for how long there was no connection.

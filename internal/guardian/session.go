@@ -42,8 +42,9 @@ type session struct {
 	retiring []protocol.MutationID
 	spawner  *spawner
 
-	txs     []*tx // the changes since the last commit, in order
-	leaving bool
+	compactAfter time.Time // a compaction has failed
+	txs          []*tx     // the changes since the last commit, in order
+	leaving      bool
 }
 
 // maxBatch bounds how many events share one commit.

@@ -82,8 +82,15 @@ func (sp *spawner) spawn(launch ownerlink.Launch, size protocol.Size) (*owner, *
 		return nil, failed("spawn", err)
 	}
 	p.closeOthers()
-	go capture.Run()
-	return sp.own(p, capture, pid, pidfd), nil
+	o, err := sp.own(p, capture, pid, pidfd)
+	if err != nil {
+		unix.Kill(pid, unix.SIGKILL) // our child, not waited for: still itself
+		unix.Wait4(pid, nil, 0, nil)
+		capture.Stop()
+		p.closeAll()
+		return nil, failed("spawn", err)
+	}
+	return o, nil
 }
 
 // prepare makes everything the owner is given, step by step; the step that fails
@@ -184,13 +191,19 @@ func (sp *spawner) fork(p *parts) (pid, pidfd int, err error) {
 }
 
 // own makes the guardian's hold on the owner that was just started.
-func (sp *spawner) own(p *parts, capture *output.Capture, pid, pidfd int) *owner {
-	o := &owner{conn: ownerlink.NewConn(p.channel), capture: capture, master: p.master, pipes: [2]*os.File{p.pipeR, p.pipeW}}
-	o.id, _ = procs.Of(pid) // our child: at worst a zombie, which has one too
-	if o.pidfd, _ = procs.Adopt(pidfd); o.pidfd == nil {
-		o.pidfd, _ = procs.Open(o.id)
+func (sp *spawner) own(p *parts, capture *output.Capture, pid, pidfd int) (*owner, error) {
+	id, err := procs.Of(pid) // our child: at worst a zombie, which has one too
+	if err != nil {
+		unix.Close(pidfd)
+		return nil, err
 	}
-	return o
+	o := &owner{id: id, conn: ownerlink.NewConn(p.channel), capture: capture, master: p.master, pipes: [2]*os.File{p.pipeR, p.pipeW}}
+	if pidfd < 0 {
+		o.pidfd, err = procs.Open(id)
+	} else {
+		o.pidfd, err = procs.Adopt(pidfd)
+	}
+	return o, err
 }
 
 // number is f's descriptor, without the change of mode that Fd can bring. f must

@@ -46,8 +46,10 @@ func (s *session) startTarget(m *mutation, r *protocol.StartRequest) {
 		s.refuse(m, why)
 		return
 	}
+	if !s.admit(m, func() { s.after(startPatience, startTooLong{}) }) {
+		return
+	}
 	s.launch = &launching{id: m.id, spec: r.StartSpec}
-	s.admit(m, func() { s.after(startPatience, startTooLong{}) })
 	s.otherwise(func(*protocol.Error) { s.launch = nil })
 	s.step(lifecycle.Event{
 		Kind: lifecycle.Reserve, ID: m.id.String(), Program: programName(r.StartSpec), Capsule: r.Capsule,
@@ -175,7 +177,7 @@ func answerState(state lifecycle.State) lifecycle.State {
 	}
 }
 
-// siblings opens the owner's executable beside the guardian's own. The
+// openSibling opens an executable beside the guardian's own. The
 // descriptor pins the version for the guardian's whole life.
 func openSibling(name string) (*os.File, error) {
 	self, err := os.Executable()

@@ -8,6 +8,9 @@ import (
 	"github.com/seed-8e62c83d/mur/internal/protocol"
 )
 
+// maxLiveMS is a day.
+const maxLiveMS = 86_400_000
+
 // stream makes the connection an attachment or a subscription. The request's
 // answer is its first frame.
 func (c *conn) stream(head protocol.Head, frame []byte) func() {
@@ -18,7 +21,7 @@ func (c *conn) stream(head protocol.Head, frame []byte) func() {
 	limits := c.server.limits
 	if head.Op == protocol.OpSubscribe {
 		r := new(protocol.SubscribeRequest)
-		if err := protocol.Unmarshal(frame, r); err != nil || r.LiveMS < 0 {
+		if err := protocol.Unmarshal(frame, r); err != nil || r.LiveMS < 0 || r.LiveMS > maxLiveMS {
 			return refuse(protocol.CodeInvalid, "cannot subscribe: a field has an impossible value")
 		}
 		if !take(&c.server.subscribers, limits.Subscribers) {
@@ -75,10 +78,10 @@ func (c *conn) subscribe(r *protocol.SubscribeRequest) {
 		return
 	}
 	closed := make(chan struct{})
-	go func() {
+	go c.server.contain(func() {
 		defer close(closed)
 		c.untilCancel()
-	}()
+	})
 	defer func() {
 		c.net.Close()
 		<-closed

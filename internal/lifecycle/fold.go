@@ -12,7 +12,9 @@ type OutcomeRecord struct {
 	Applied   string       `json:"applied,omitempty"` // a mutation that was carried out
 	Exit      *ExitStatus  `json:"exit,omitempty"`
 	Drain     *DrainReport `json:"drain,omitempty"`
-	Consumed  bool         `json:"consumed,omitempty"` // no descendant is left, proved
+	Consumed  bool         `json:"consumed,omitempty"` // a sweep has proved that no descendant is left
+	// Childless: the owner leaves because no descendant is left, proved.
+	Childless bool `json:"childless,omitempty"`
 }
 
 // Report is what a capsule's runtime says about its guest. It is a label, never
@@ -37,6 +39,7 @@ type Outcome struct {
 	Exit      *ExitStatus  `json:"exit,omitempty"`
 	Drain     *DrainReport `json:"drain,omitempty"`
 	Consumed  bool         `json:"consumed,omitempty"`
+	Childless bool         `json:"childless,omitempty"`
 }
 
 // Add takes one more record into o.
@@ -64,6 +67,7 @@ func (o *Outcome) Add(r OutcomeRecord) {
 		o.Drain = r.Drain
 	}
 	o.Consumed = o.Consumed || r.Consumed
+	o.Childless = o.Childless || r.Childless
 }
 
 // with is the sum of two reports: the runtime's closing word does not unsay

@@ -30,12 +30,13 @@ type drain struct {
 	taken   int64
 	active  time.Duration // in which bytes moved
 	looked  time.Time
+	moved   time.Time // when bytes were last seen to move
 	looks   int
 	failure error
 }
 
 func (o *owner) beginDrain() *drain {
-	d := &drain{looked: time.Now()}
+	d := &drain{looked: time.Now(), moved: time.Now()}
 	dir, err := openOutput(o.in.dir)
 	if err == nil {
 		defer dir.Close()
@@ -76,10 +77,13 @@ func (d *drain) measure(pipe int) (int64, error) {
 
 // pause is the time until the next look.
 func (d *drain) pause() time.Duration {
-	if d.looks < 20 {
+	switch {
+	case d.looks < 20:
 		return time.Millisecond
+	case time.Since(d.moved) < time.Second:
+		return 5 * time.Millisecond
 	}
-	return 5 * time.Millisecond
+	return 250 * time.Millisecond // a full disk, say
 }
 
 // step looks once; nil: the drain is not over.
@@ -116,6 +120,7 @@ func (d *drain) advance(pipe int) error {
 	}
 	if taken != d.taken {
 		d.active += now.Sub(d.looked)
+		d.moved = now
 	}
 	d.taken, d.looked = taken, now
 	return nil

@@ -154,6 +154,6 @@ func condense(o lifecycle.Outcome) []lifecycle.OutcomeRecord {
 	stopped := o.Stopped
 	return append(records, lifecycle.OutcomeRecord{
 		At: now, Report: o.Report, Stopped: &stopped, Exit: o.Exit, Drain: o.Drain,
-		Consumed: o.Consumed,
+		Consumed: o.Consumed, Childless: o.Childless,
 	})
 }

@@ -231,6 +231,9 @@ func (o *owner) leave() {
 			_ = signalGroup(group, syscall.SIGCONT)
 		}
 	}
+	if o.childless && o.launched {
+		o.commit(lifecycle.OutcomeRecord{Childless: true})
+	}
 	if o.voice != nil {
 		o.voice.hush(lastWord)
 	}

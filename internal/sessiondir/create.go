@@ -133,13 +133,13 @@ func (m *maker) make(o CreateOptions) (err error) {
 	if err != nil {
 		return err
 	}
-	if m.lock, err = createFile(m.dir, GuardianLock, nil); err != nil {
+	if m.lock, err = createFile(m.dir, GuardianLock, blankNote()); err != nil {
 		return err
 	}
 	if ok, err := procs.Lock(m.lock); err != nil || !ok {
 		return errors.Join(err, errSwept)
 	}
-	owner, err := createFile(m.dir, OwnerLock, nil)
+	owner, err := createFile(m.dir, OwnerLock, blankNote())
 	if err != nil {
 		return err
 	}

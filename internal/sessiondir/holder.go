@@ -1,6 +1,7 @@
 package sessiondir
 
 import (
+	"bytes"
 	"errors"
 	"fmt"
 	"hash/crc32"
@@ -17,6 +18,10 @@ import (
 // noteSize is how long the text in a lock file is, always: it is replaced by one
 // write, without a truncation that could be seen.
 const noteSize = 128
+
+// blankNote takes the place of a note: its holder must be able to write it on a
+// full disk.
+func blankNote() []byte { return bytes.Repeat([]byte(" "), noteSize) }
 
 // LockGuardian takes the lock that proves that a guardian lives. ok is false when
 // another one has it. It is free again when the file and all its duplicates are

@@ -9,6 +9,7 @@ import (
 	"os"
 	"strconv"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -35,7 +36,8 @@ const (
 // one epoll descriptor that the runtime polls: a waiter costs no thread, and
 // whatever happened since the last wait is still there at the next.
 type notifier struct {
-	ended func() error // why it was closed from outside, if it was
+	ended   func() error // why it was closed from outside, if it was
+	closing atomic.Bool
 
 	mu    sync.Mutex // held while somebody waits; guards the rest
 	poll  *os.File
@@ -159,6 +161,7 @@ func (n *notifier) forget(d *Dir) {
 
 // close ends a wait that is under way and gives everything back.
 func (n *notifier) close() {
+	n.closing.Store(true)
 	n.poll.Close()
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -228,7 +231,7 @@ func (n *notifier) waitError(ctx context.Context, err error) error {
 		err = ctx.Err()
 	case n.ended() != nil:
 		err = n.ended()
-	case errors.Is(err, os.ErrClosed):
+	case n.closing.Load(), errors.Is(err, os.ErrClosed):
 		err = os.ErrClosed
 	}
 	return fmt.Errorf("cannot wait for a change: %w", err)

@@ -24,7 +24,10 @@ type View struct {
 	// Snapshot is the last one committed while a guardian lives, else what a
 	// recovering guardian would commit.
 	Snapshot lifecycle.Durable
-	Receipts []receipts.Receipt
+	// Committed is the revision of the last snapshot in the journal; a Snapshot
+	// that is newer was folded from evidence that no guardian has committed yet.
+	Committed uint64
+	Receipts  []receipts.Receipt
 
 	GuardianLive bool
 	Guardian     procs.Identity // zero: not noted yet
@@ -143,6 +146,7 @@ func (d *Dir) readJournal(v *View) (*receipts.Book, error) {
 			v.Snapshot = *e.Life
 		}
 	}
+	v.Committed = v.Snapshot.Revision
 	return book, nil
 }
 

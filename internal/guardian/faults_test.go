@@ -1,0 +1,209 @@
+package guardian_test
+
+import (
+	"bytes"
+	"errors"
+	"io"
+	"os"
+	"path/filepath"
+	"syscall"
+	"testing"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/seed-8e62c83d/mur/internal/lifecycle"
+	"github.com/seed-8e62c83d/mur/internal/protocol"
+	"github.com/seed-8e62c83d/mur/internal/sessiondir"
+)
+
+// smallDisk mounts a file system of the given size.
+func smallDisk(t *testing.T, size string) string {
+	t.Helper()
+	dir := t.TempDir()
+	if err := unix.Mount("mur-test", dir, "tmpfs", 0, "size="+size+",mode=0700"); err != nil {
+		t.Skipf("cannot mount a small file system (needs root): %v", err)
+	}
+	t.Cleanup(func() { unix.Unmount(dir, unix.MNT_DETACH) })
+	return dir
+}
+
+// fill takes all that is left of a disk and gives it back when called.
+func fill(t *testing.T, dir string) (free func()) {
+	t.Helper()
+	path := filepath.Join(dir, "filler")
+	f, err := os.Create(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close()
+	block := make([]byte, 4096)
+	for {
+		if _, err := f.Write(block); errors.Is(err, syscall.ENOSPC) {
+			return func() { os.Remove(path) }
+		} else if err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+func TestAFullDiskLeavesTermSweepAndRetireWorking(t *testing.T) {
+	disk := smallDisk(t, "4m")
+	s := makeSessionIn(t, disk)
+	s.idle = "1h"
+	if r := s.startGuardian(); r.Error != nil {
+		t.Fatal(r.Error)
+	}
+	l := s.dial()
+	a := s.attach(protocol.AttachRequest{})
+	l.run(`trap 'echo no' TERM; echo up; while :; do sleep 0.05; done`)
+	a.waitOutput("up")
+	free := fill(t, disk)
+	// More than the reserve holds: from some point on nothing is durable, and
+	// still each is carried out and answered.
+	durable, loose := 0, 0
+	for range 150 {
+		r := l.term(newID())
+		decode[protocol.ControlAnswer](t, r)
+		if r.NotDurable {
+			loose++
+		} else {
+			durable++
+		}
+	}
+	if durable == 0 || loose == 0 {
+		t.Errorf("%d terms durable, %d not", durable, loose)
+	}
+	if d := l.status().NotDurable; d == "" {
+		t.Error("the snapshot looks healthy")
+	}
+	if r := l.signal(newID(), syscall.SIGWINCH, protocol.GroupTarget); r.Error == nil || r.Error.Code != protocol.CodeNotDurable {
+		t.Errorf("a signal that cannot be recorded: %+v", r.Error)
+	}
+	if report := decode[protocol.SweepAnswer](t, l.sweep(newID())); !report.Proved {
+		t.Errorf("%+v", report)
+	}
+	eventually(t, "the end", func() bool { return l.status().State == lifecycle.Ended })
+	free()
+	eventually(t, "the journal to be whole again", func() bool { return l.status().NotDurable == "" })
+	if r := decode[protocol.RetireAnswer](t, l.retire(newID())).Record; r.ExitSignal != int(syscall.SIGKILL) {
+		t.Errorf("%+v", r)
+	}
+	view, err := s.dir.Read()
+	if err != nil || view.Snapshot.State != lifecycle.Retired || len(view.Receipts) < 150 {
+		t.Errorf("%d receipts, %v", len(view.Receipts), err)
+	}
+}
+
+func TestAnswersReachAClientThatHasClosedItsSide(t *testing.T) {
+	s := newSession(t)
+	l := s.dial()
+	var frames []byte
+	for _, request := range []any{
+		protocol.StartRequest{Head: l.head(protocol.OpStart), MutationID: newID(), StartSpec: shell("sleep 100")},
+		protocol.StatusRequest{Head: l.head(protocol.OpStatus)},
+		protocol.TermRequest{Head: l.head(protocol.OpTerm), MutationID: newID()},
+	} {
+		var err error
+		if frames, err = protocol.AppendFrame(frames, request); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if _, err := l.conn.Write(frames); err != nil {
+		t.Fatal(err)
+	}
+	l.conn.CloseWrite()
+	seen := map[uint64]bool{}
+	for range 3 {
+		var r protocol.Response
+		read(t, l.conn, &r)
+		if r.Error != nil {
+			t.Errorf("%d: %+v", r.ID, r.Error)
+		}
+		seen[r.ID] = true
+	}
+	if len(seen) != 3 {
+		t.Errorf("answered %v", seen)
+	}
+	closed(t, l.conn)
+}
+
+func TestASweepWithoutAnOwnerClaimsNoProof(t *testing.T) {
+	s := newSession(t)
+	l := s.dial()
+	l.run("setsid sleep 500 & sleep 0.1; exit 0")
+	s.final()
+	owner, _, err := s.dir.Holder(sessiondir.OwnerLock)
+	if err != nil {
+		t.Fatal(err)
+	}
+	syscall.Kill(owner.PID, syscall.SIGKILL)
+	eventually(t, "the owner's death to show", func() bool { return l.status().TerminalSessionEnded })
+	report := decode[protocol.SweepAnswer](t, l.sweep(newID()))
+	if report.Proved || report.Partial == "" || l.status().GroupConsumed {
+		t.Errorf("%+v", report)
+	}
+}
+
+func TestASweepAfterTheOwnerHasLeftByItselfIsProved(t *testing.T) {
+	s := newSession(t)
+	l := s.dial()
+	l.run("exit 0")
+	eventually(t, "the owner to leave", func() bool { return l.status().TerminalSessionEnded })
+	if report := decode[protocol.SweepAnswer](t, l.sweep(newID())); !report.Proved || report.Partial != "" || !l.status().GroupConsumed {
+		t.Errorf("%+v", report)
+	}
+}
+
+func TestInputThatWaitsIsBoundedOnAConnection(t *testing.T) {
+	s := newSession(t)
+	l := s.dial()
+	a := s.attach(protocol.AttachRequest{})
+	l.run("stty raw -echo; printf ready; sleep 100")
+	a.waitOutput("ready")
+	piece := make([]byte, protocol.DefaultLimits().InputCredit)
+	refused := 0
+	var frames []byte
+	for range 8 {
+		var err error
+		frames, err = protocol.AppendFrame(frames, protocol.InputRequest{Head: l.head(protocol.OpInput), Bytes: piece})
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	if _, err := l.conn.Write(frames); err != nil {
+		t.Fatal(err)
+	}
+	for range 7 { // the first waits for the program to read
+		var r protocol.Response
+		read(t, l.conn, &r)
+		if r.Error != nil && r.Error.Code == protocol.CodeBusy {
+			refused++
+		}
+	}
+	if refused != 7 {
+		t.Errorf("%d of 7 refused", refused)
+	}
+}
+
+func TestALeavingGuardianEndsConnectionsWithoutNoise(t *testing.T) {
+	s := newSession(t)
+	idle, l := s.dial(), s.dial()
+	decode[protocol.RetireAnswer](t, l.retire(newID()))
+	for _, c := range []*link{idle, l} {
+		rest, err := io.ReadAll(c.conn)
+		if err != nil && !errors.Is(err, syscall.ECONNRESET) {
+			t.Error(err)
+		}
+		if !bytes.Equal(rest, nil) {
+			t.Errorf("%d bytes after the end: %q", len(rest), rest)
+		}
+	}
+}
+
+func TestAnAbsurdIntervalIsRefused(t *testing.T) {
+	l := newSession(t).dial()
+	r := l.call(protocol.SubscribeRequest{Head: l.head(protocol.OpSubscribe), LiveMS: 1 << 62})
+	if r.Error == nil || r.Error.Code != protocol.CodeInvalid {
+		t.Errorf("%+v", r.Error)
+	}
+}
