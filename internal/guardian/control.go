@@ -102,10 +102,7 @@ func (s *session) sweepSession(m *mutation) {
 			}
 		})
 	case s.ownerless():
-		if s.admit(m, func() {}) {
-			s.step(lifecycle.Event{Kind: lifecycle.Account})
-			s.completeSweep(m.id)
-		}
+		s.admit(m, func() { s.search(m.id) })
 	default:
 		s.admit(m, func() { s.enqueue(m.id, ownerlink.Control{Kind: ownerlink.ControlSweep}) })
 	}
@@ -126,15 +123,6 @@ func (s *session) sweptBefore(id protocol.MutationID) protocol.SweepAnswer {
 		answer.Partial = "the owner is gone: whether a process of the session is left cannot be told"
 	}
 	return answer
-}
-
-// completeSweep completes a sweep that has no owner to ask.
-func (s *session) completeSweep(id protocol.MutationID) {
-	answer := s.sweptBefore(id)
-	if answer.Proved {
-		s.step(lifecycle.Event{Kind: lifecycle.Consume})
-	}
-	s.complete(id, answer)
 }
 
 // ownerless tells that no owner exists, or can appear.
@@ -276,8 +264,7 @@ func (q *controls) ownerGone(s *session) {
 		switch p.control.Kind {
 		case ownerlink.ControlRelease:
 		case ownerlink.ControlSweep:
-			s.step(lifecycle.Event{Kind: lifecycle.Account})
-			s.completeSweep(p.mutation)
+			s.then(func(bool) { s.search(p.mutation) })
 		default:
 			s.complete(p.mutation, protocol.ControlAnswer{MutationID: p.mutation, Delivery: protocol.NotDelivered})
 		}

@@ -3,9 +3,12 @@ package guardian_test
 import (
 	"bytes"
 	"errors"
+	"fmt"
 	"io"
 	"os"
 	"path/filepath"
+	"strconv"
+	"strings"
 	"syscall"
 	"testing"
 
@@ -130,8 +133,17 @@ func TestAnswersReachAClientThatHasClosedItsSide(t *testing.T) {
 func TestASweepWithoutAnOwnerClaimsNoProof(t *testing.T) {
 	s := newSession(t)
 	l := s.dial()
-	l.run("setsid sleep 500 & sleep 0.1; exit 0")
+	escaped := filepath.Join(t.TempDir(), "pid")
+	l.run(fmt.Sprintf(`setsid sh -c 'echo $$ >%s.new; mv %[1]s.new %[1]s; exec sleep 500' & (trap '' HUP; exec sleep 501) &
+		until test -e %[1]s; do sleep 0.05; done; exit 0`, escaped))
 	s.final()
+	t.Cleanup(func() {
+		text, err := os.ReadFile(escaped)
+		pid, err2 := strconv.Atoi(strings.TrimSpace(string(text)))
+		if err != nil || err2 != nil || syscall.Kill(pid, syscall.SIGKILL) != nil {
+			t.Error("what has escaped is not ended: ", err, err2)
+		}
+	})
 	owner, _, err := s.dir.Holder(sessiondir.OwnerLock)
 	if err != nil {
 		t.Fatal(err)
@@ -141,6 +153,10 @@ func TestASweepWithoutAnOwnerClaimsNoProof(t *testing.T) {
 	report := decode[protocol.SweepAnswer](t, l.sweep(newID()))
 	if report.Proved || report.Partial == "" || l.status().GroupConsumed {
 		t.Errorf("%+v", report)
+	}
+	// What has stayed in the owner's kernel session is found all the same.
+	if p := report.Processes; len(p) != 1 || p[0].Name != "sleep" || p[0].How != "session" || !p[0].Gone {
+		t.Errorf("%+v", p)
 	}
 }
 

@@ -212,7 +212,9 @@ func (s *session) settled(r receipts.Receipt) any {
 		}
 	case protocol.OpSweep:
 		s.mark(lifecycle.Event{Kind: lifecycle.Account})
-		return s.sweptBefore(id)
+		answer := s.sweptBefore(id)
+		answer.Processes = survivors(s.state)
+		return answer
 	case protocol.OpRetire:
 		s.mark(lifecycle.Event{Kind: lifecycle.Retire})
 		s.mark(lifecycle.Event{Kind: lifecycle.EndTerminal})

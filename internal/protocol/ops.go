@@ -136,7 +136,7 @@ type SweepAnswer struct {
 type Swept struct {
 	PID    int    `json:"pid"`
 	Name   string `json:"name"`
-	How    string `json:"how"` // target, descendant, orphan
+	How    string `json:"how"` // target, descendant, orphan; session: found without an owner
 	Signal int    `json:"signal"`
 	Gone   bool   `json:"gone"`
 }
