@@ -65,6 +65,13 @@ States: new (no program yet), reserved and starting, running, stopped (^Z),
 exited (its output is still being collected), ended, launch-failed (the program
 was never started), lost (how it ended is unknown), retired.
 
+A session has an owner, which goes on as long as its program, and a guardian, which
+serves whoever connects. The guardian leaves when there is nothing to do and comes
+back on demand; one that is killed is replaced at once, and nothing is lost. A
+session is never ended for being idle nor for lack of a guardian. After a crash of
+more than that, mur recover settles what is left, as does the next change of the
+session; mur op show tells what became of an operation.
+
 Each session is a private directory, sessions/ID below the state directory (see
 mur help environment): its output, its journal, the guardian's socket and log.
 mur retire --purge removes it.`

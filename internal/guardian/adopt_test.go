@@ -286,3 +286,31 @@ func TestAKilledOwnerLeavesTheTruth(t *testing.T) {
 	eventually(t, "the target's end with its owner", func() bool { return syscall.Kill(answer.TargetPID, 0) != nil })
 	decode[protocol.RetireAnswer](t, l.retire(newID()))
 }
+
+func TestANewGuardianTakesNoOldAnswerForItsOwn(t *testing.T) {
+	s := newSession(t)
+	l := s.dial()
+	l.run("sleep 100")
+	// The owner's last answer is to control 1 of the first guardian.
+	decode[protocol.ControlAnswer](t, l.signal(newID(), syscall.SIGWINCH, protocol.GroupTarget))
+	kill(t, s)
+	id := newID()
+	report := decode[protocol.SweepAnswer](t, s.reach().sweep(id))
+	if !report.Proved || len(report.Processes) == 0 {
+		t.Errorf("the sweep, control 1 of the second, is answered %+v", report)
+	}
+	if r := s.final().Record; r.AskedBy != id.String() {
+		t.Errorf("asked by %q: %+v", r.AskedBy, r)
+	}
+}
+
+func TestAnEndIsAskedByWhoAskedForIt(t *testing.T) {
+	s := newSession(t)
+	l := s.dial()
+	answer := l.run("sleep 100")
+	decode[protocol.ControlAnswer](t, l.signal(newID(), syscall.SIGWINCH, protocol.GroupTarget))
+	syscall.Kill(answer.TargetPID, syscall.SIGKILL) // by a stranger
+	if r := s.final().Record; r.ExitSignal != int(syscall.SIGKILL) || r.AskedBy != "" {
+		t.Errorf("%+v", r)
+	}
+}

@@ -45,8 +45,25 @@ func (s *session) termTarget(m *mutation) {
 		s.step(lifecycle.Event{Kind: lifecycle.Account})
 		s.settleNow(m, protocol.ControlAnswer{MutationID: m.id, Delivery: s.afterEnd()})
 	default:
-		s.admit(m, func() { s.enqueue(m.id, ownerlink.Control{Kind: ownerlink.ControlTerm}) })
+		if s.admit(m, func() { s.enqueue(m.id, ownerlink.Control{Kind: ownerlink.ControlTerm}) }) {
+			s.asked(m, syscall.SIGTERM)
+		}
 	}
+}
+
+// asked notes who asks a living target to end.
+func (s *session) asked(m *mutation, sig syscall.Signal) {
+	s.step(lifecycle.Event{Kind: lifecycle.Ask, ID: m.id.String(), Signal: int(sig)})
+}
+
+// ends tells whether a signal ends a process that does not handle it (signal(7)).
+func ends(sig syscall.Signal) bool {
+	switch sig {
+	case syscall.SIGCHLD, syscall.SIGCONT, syscall.SIGURG, syscall.SIGWINCH,
+		syscall.SIGSTOP, syscall.SIGTSTP, syscall.SIGTTIN, syscall.SIGTTOU:
+		return false
+	}
+	return true
 }
 
 // afterEnd is what became of a signal that has no target any more.
@@ -78,9 +95,12 @@ func (s *session) signalTarget(m *mutation, r *protocol.SignalRequest) {
 	default:
 		s.signals[m.id] = sessiondir.SignalIntent{Signal: r.Signal, Group: group}
 		s.otherwise(func(*protocol.Error) { delete(s.signals, m.id) })
-		s.admit(m, func() {
+		admitted := s.admit(m, func() {
 			s.enqueue(m.id, ownerlink.Control{Kind: ownerlink.ControlSignal, Signal: r.Signal, Group: group})
 		})
+		if sig := syscall.Signal(r.Signal); admitted && ends(sig) {
+			s.asked(m, sig)
+		}
 	}
 }
 
@@ -104,7 +124,9 @@ func (s *session) sweepSession(m *mutation) {
 	case s.ownerless():
 		s.admit(m, func() { s.search(m.id) })
 	default:
-		s.admit(m, func() { s.enqueue(m.id, ownerlink.Control{Kind: ownerlink.ControlSweep}) })
+		if s.admit(m, func() { s.enqueue(m.id, ownerlink.Control{Kind: ownerlink.ControlSweep}) }) {
+			s.asked(m, syscall.SIGKILL)
+		}
 	}
 }
 
@@ -225,8 +247,10 @@ func (e unanswered) handle(s *session) {
 
 // controlled completes the outstanding control with the owner's answer.
 func (s *session) controlled(a ownerlink.Answer) {
-	if len(s.queue.pending) == 0 || s.queue.pending[0].control.Seq != a.Seq {
-		return // answered before
+	// An owner goes on saying its last answer, to a later guardian too, whose
+	// numbers begin anew: only the mutation tells them apart.
+	if len(s.queue.pending) == 0 || s.queue.pending[0].control.Seq != a.Seq || s.queue.pending[0].control.Mutation != a.Mutation {
+		return
 	}
 	p := s.queue.pending[0]
 	s.queue.pending = s.queue.pending[1:]
@@ -241,16 +265,12 @@ func (s *session) controlled(a ownerlink.Answer) {
 		if report.Processes == nil {
 			report.Processes = []protocol.Swept{}
 		}
-		s.step(lifecycle.Event{Kind: lifecycle.Ask, ID: p.mutation.String()})
 		s.step(lifecycle.Event{Kind: lifecycle.Account})
 		if report.Proved {
 			s.step(lifecycle.Event{Kind: lifecycle.Consume})
 		}
 		s.complete(p.mutation, report)
 	default:
-		if a.Delivery == protocol.Delivered {
-			s.step(lifecycle.Event{Kind: lifecycle.Ask, ID: p.mutation.String()})
-		}
 		s.complete(p.mutation, protocol.ControlAnswer{MutationID: p.mutation, Delivery: a.Delivery})
 	}
 	s.then(func(bool) { s.sendNext() })

@@ -44,8 +44,10 @@ type Durable struct {
 	// NotDurable says why the journal cannot be written; empty when it can.
 	NotDurable string `json:"not_durable,omitempty"`
 
-	// AskedBy is the last mutation that asked a living target to end.
-	AskedBy string `json:"asked_by,omitempty"`
+	// AskedBy is the last mutation that asked a living target to end, and
+	// AskedSignal the signal by which it did.
+	AskedBy     string `json:"asked_by,omitempty"`
+	AskedSignal int    `json:"asked_signal,omitempty"`
 	// Error says why the execution itself went wrong; it is kept for ever.
 	Error *Failure `json:"error,omitempty"`
 	// CleanupError says what stayed undone at the end.
@@ -123,8 +125,10 @@ type Record struct {
 	Stage      string `json:"stage,omitempty"`
 	Errno      int    `json:"errno,omitempty"`
 	Reason     string `json:"reason,omitempty"`
-	AskedBy    string `json:"asked_by,omitempty"`
-	Times      Times  `json:"times"`
+	// AskedBy is the mutation that asked for this end. A target that died of
+	// another signal than it was sent died of something else.
+	AskedBy string `json:"asked_by,omitempty"`
+	Times   Times  `json:"times"`
 	// Duration is from the target's start to its end on the monotonic clock, in
 	// nanoseconds; 0 is unknown.
 	Duration int64  `json:"duration,omitempty"`

@@ -10,6 +10,7 @@ type Event struct {
 	ID       string       // Reserve, Ask: the mutation
 	Program  string       // Reserve
 	Capsule  *Capsule     // Reserve
+	Signal   int          // Ask
 	OwnerPID int          // Spawn
 	Target   *Process     // Identify
 	Exit     *ExitStatus  // Exit
@@ -82,7 +83,7 @@ func apply(d *Durable, e Event) {
 	case Retire:
 		d.Times.Retired = e.At
 	case Ask:
-		d.AskedBy = e.ID
+		d.AskedBy, d.AskedSignal = e.ID, e.Signal
 	case Account:
 		d.TargetTerminated = true
 	case Consume:
@@ -112,11 +113,20 @@ func applyExit(d *Durable, x ExitStatus) {
 	}
 	d.Record = &Record{
 		Result: ResultExited, ExitCode: d.ExitCode, ExitSignal: x.Signal, CoreDumped: x.Core,
-		AskedBy: d.AskedBy, Duration: x.Duration, Usage: x.Usage, Reason: x.Reason, Drain: DrainUnknown,
+		AskedBy: d.asker(x.Signal), Duration: x.Duration, Usage: x.Usage, Reason: x.Reason, Drain: DrainUnknown,
 	}
 	if x.Signal != 0 {
 		d.Record.Result = ResultSignalled
 	}
+}
+
+// asker is who asked for an end by this signal; 0 is an exit, which may be the
+// answer to any.
+func (d *Durable) asker(signal int) string {
+	if signal != 0 && signal != d.AskedSignal {
+		return ""
+	}
+	return d.AskedBy
 }
 
 // conclude writes the final record. Every final state has one and only final

@@ -235,7 +235,7 @@ func (c *Capture) Watch() (unwatch func()) {
 	return sync.OnceFunc(func() { c.watchers.Add(-1) })
 }
 
-// Flush returns when everything that was in the pipe before the call is in the
+// Flush returns when everything that was in terminal and pipe before the call is in the
 // log, with the log's end, or as soon as writing fails. Run must be running.
 func (c *Capture) Flush(ctx context.Context) (end int64, err error) {
 	ch := make(chan flushed, 1)

@@ -18,6 +18,9 @@ const (
 	lazyTime  = 5 * time.Millisecond
 	// takeBytes is moved at most before requests are looked at again.
 	takeBytes = 64 << 10
+	// takeAllRounds bounds what is moved for one flush: the kernel holds far less
+	// of what was written before it.
+	takeAllRounds = 4
 
 	indexEvery = 50 * time.Millisecond
 	hungUpPoll = 100 * time.Millisecond
@@ -184,6 +187,9 @@ func (l *loop) step(ready bool) {
 		full = l.take()
 	}
 	waiting := l.requests()
+	if len(waiting) > 0 {
+		full = l.takeAll()
+	}
 	if full && l.retryAt.IsZero() || len(waiting) > 0 || l.due() {
 		l.flush()
 	}
@@ -202,6 +208,20 @@ func (l *loop) due() bool {
 		return !time.Now().Before(l.retryAt)
 	}
 	return l.c.watchers.Load() > 0 || l.pending >= lazyBytes || time.Since(l.since) >= lazyTime
+}
+
+// takeAll moves what the terminal holds, which is not all that poll(2) shows to
+// others: while this thread is between taking bytes and telling the line
+// discipline, it shows nothing and yet more is there. Only who reads can know.
+func (l *loop) takeAll() (full bool) {
+	for range takeAllRounds {
+		before := l.log.end + l.pending
+		if full = l.take(); full || l.log.end+l.pending-before < takeBytes {
+			return full
+		}
+		l.flush()
+	}
+	return full
 }
 
 // take moves what the master has into the pipe; full tells that the pipe takes
