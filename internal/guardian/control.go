@@ -135,7 +135,7 @@ func (s *session) sweepSession(m *mutation) {
 // the kernel had told it that no child is left.
 func (s *session) sweptBefore(id protocol.MutationID) protocol.SweepAnswer {
 	answer := protocol.SweepAnswer{MutationID: id, Proved: s.state.GroupConsumed, Processes: []protocol.Swept{}}
-	if s.state.State == lifecycle.LaunchFailed {
+	if r := s.state.Record; r != nil && (r.Result == lifecycle.ResultLaunchFailed || r.Result == lifecycle.ResultNeverStarted) {
 		answer.Proved = true // nothing was ever there
 	}
 	if o, err := s.dir.Outcome(); err == nil && o != nil && o.Childless {
