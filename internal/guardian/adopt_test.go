@@ -14,6 +14,7 @@ import (
 
 	"github.com/seed-8e62c83d/mur/internal/lifecycle"
 	"github.com/seed-8e62c83d/mur/internal/peersock"
+	"github.com/seed-8e62c83d/mur/internal/procs"
 	"github.com/seed-8e62c83d/mur/internal/protocol"
 	"github.com/seed-8e62c83d/mur/internal/sessiondir"
 )
@@ -105,9 +106,15 @@ func TestAKilledGuardianIsReplacedByTheOwner(t *testing.T) {
 	l := s.dial()
 	first := l.start(id, shell(fmt.Sprintf("echo before; read x <%s; seq 1 20000; exit 6", path)))
 	generation := l.status().Generation
+	owner, _, err := s.dir.Holder(sessiondir.OwnerLock)
+	if name, err2 := procs.Name(owner.PID); err != nil || err2 != nil || name != "mur-owner" {
+		t.Errorf("the owner is called %q: %v, %v", name, err, err2)
+	}
 	pid := s.guardianPID()
 	kill(t, s)
-	s.successor(pid)
+	if name, err := procs.Name(s.successor(pid)); err != nil || name != "mur-guardian" {
+		t.Errorf("the next guardian is called %q: %v", name, err)
+	}
 	l = s.dial()
 	snap := l.status()
 	if snap.State != lifecycle.Running || snap.Generation != generation+1 || snap.Live.Cols != 80 {

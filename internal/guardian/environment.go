@@ -27,6 +27,9 @@ func detach(kept []int) error {
 	if err := procs.ResetSignals(); err != nil {
 		return err
 	}
+	if err := procs.SetName("mur-guardian"); err != nil {
+		return err
+	}
 	if err := procs.Undumpable(); err != nil {
 		return err
 	}

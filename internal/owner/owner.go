@@ -157,6 +157,9 @@ func (o *owner) prepare() (launch ownerlink.Launch, err error) {
 	if o.ledger, err = newLedger(o.in.dir); err != nil {
 		return launch, err
 	}
+	if err := procs.SetName("mur-owner"); err != nil {
+		return launch, err
+	}
 	if err := procs.Undumpable(); err != nil {
 		return launch, err
 	}

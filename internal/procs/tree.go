@@ -88,6 +88,15 @@ func Name(pid int) (string, error) {
 	return strings.TrimSuffix(string(b), "\n"), nil
 }
 
+// SetName names the calling process for ps(1) and pgrep(1): a program that was
+// executed by descriptor has the descriptor's number for a name (execve(2)).
+func SetName(name string) error {
+	if err := os.WriteFile("/proc/self/comm", []byte(name), 0); err != nil {
+		return fmt.Errorf("cannot name the process: %w", err)
+	}
+	return nil
+}
+
 // SessionMembers lists the running processes of session sid. It serves reports:
 // a process that left the session is missed.
 func SessionMembers(sid int) ([]int, error) {
