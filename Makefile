@@ -6,6 +6,7 @@ SHELL := /bin/sh
 GO       ?= go
 PREFIX   ?= $(HOME)/.local
 FUZZTIME ?= 20s
+KILLS    ?= 10000
 
 BUNDLED  := internal/bundled/files
 CAPSULES := shell hello
@@ -16,7 +17,7 @@ GOBUILD  := $(GO) build -trimpath -ldflags='-s -w'
 GUEST_SOURCES := $(shell find capsules sdk -name '*.go' ! -name '*_test.go') go.mod go.sum
 BUNDLE := $(foreach c,$(CAPSULES),$(BUNDLED)/$(c)/capsule.wasm $(BUNDLED)/$(c)/murmur.yaml)
 
-.PHONY: build test race fuzz bench lint check demo install help FORCE
+.PHONY: build test race fuzz crash bench lint check demo install help FORCE
 
 build: $(PROGRAMS) ## build bin/mur, bin/mur-guardian, bin/mur-owner and the capsules inside mur
 
@@ -28,6 +29,9 @@ race: build ## run every test with the race detector
 
 fuzz: ## run every fuzz target for FUZZTIME (20s)
 	@GO='$(GO)' scripts/fuzz.sh '$(FUZZTIME)'
+
+crash: build ## kill, fail and cut the power at every call, then KILLS (10000) random kills
+	MUR_CRASH_FULL=1 MUR_CRASH_KILLS='$(KILLS)' $(GO) test -count=1 -timeout 90m -v ./tests/crash/...
 
 bench: build ## run the benchmarks
 	@pkgs=$$(grep -rl --include='*_test.go' '^func Benchmark' . | xargs -r -n1 dirname | sort -u); \
@@ -55,8 +59,8 @@ install: build ## install the three programs into PREFIX/bin (~/.local)
 help: ## print this
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "make %-8s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
-# The capsules go into mur, so they come first. The shell's pipes need one change
-# in how its interpreter is built for wasip1: mkwasm makes it in a copy.
+# The capsules go into mur, so they come first. The shell needs a few changes
+# in its interpreter, which mkwasm makes in a copy.
 $(BUNDLED)/shell/capsule.wasm: $(GUEST_SOURCES)
 	@mkdir -p $(@D)
 	$(GO) run ./capsules/shell/mkwasm -o $@

@@ -66,6 +66,7 @@ type Attachment struct {
 
 	mu       sync.Mutex // guards the following
 	conn     *net.UnixConn
+	broken   bool  // conn is lost, and not replaced yet
 	offset   int64 // of the next output byte; -1: none was received
 	lastSeq  uint64
 	inFlight []sent
@@ -138,7 +139,7 @@ func (a *Attachment) request(id uint64) any {
 func (a *Attachment) use(conn *net.UnixConn, begun opening) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	a.conn = conn
+	a.conn, a.broken = conn, false
 	// A window of our own: what an Ack says of the credit does not know what is on
 	// its way.
 	a.window = protocol.DefaultLimits().InputCredit
@@ -252,6 +253,7 @@ func (a *Attachment) resume(yield func(Frame, error) bool, cause error) error {
 	}
 	a.mu.Lock()
 	a.conn.Close()
+	a.broken = true // what is typed from here on waits for the next connection
 	unknown := a.inFlight
 	a.inFlight, a.bytes = nil, 0
 	a.mu.Unlock()
@@ -291,9 +293,9 @@ func (a *Attachment) Input(ctx context.Context, data []byte) error {
 func (a *Attachment) input(ctx context.Context, piece []byte) error {
 	for {
 		a.mu.Lock()
-		over, changed := a.over, a.changed
+		over, changed, conn := a.over, a.changed, a.conn
 		// With nothing in flight no acknowledgement would ever bring more credit.
-		room := a.bytes == 0 || a.bytes+len(piece) <= a.window
+		room := !a.broken && (a.bytes == 0 || a.bytes+len(piece) <= a.window)
 		var seq uint64
 		if room && !over {
 			a.lastSeq++
@@ -306,8 +308,10 @@ func (a *Attachment) input(ctx context.Context, piece []byte) error {
 			return errDetached
 		}
 		if room {
-			// A failure to send shows at the reading end, which resumes.
-			a.send(protocol.AttachInput{Input: &protocol.InputFrame{Seq: seq, Bytes: piece}})
+			// A failure to send shows at the reading end, which resumes. What is in
+			// flight on one connection must not go out on the next: by then it was
+			// reported as unknown.
+			a.sendOn(conn, protocol.AttachInput{Input: &protocol.InputFrame{Seq: seq, Bytes: piece}})
 			return nil
 		}
 		select {
@@ -364,8 +368,10 @@ func (a *Attachment) Close() error {
 	return a.conn.Close()
 }
 
-func (a *Attachment) send(f protocol.AttachInput) {
+func (a *Attachment) send(f protocol.AttachInput) { a.sendOn(a.connection(), f) }
+
+func (a *Attachment) sendOn(conn *net.UnixConn, f protocol.AttachInput) {
 	a.writing.Lock()
 	defer a.writing.Unlock()
-	protocol.WriteFrame(a.connection(), f) // a lost connection is the reader's to notice
+	protocol.WriteFrame(conn, f) // a lost connection is the reader's to notice
 }

@@ -3,6 +3,7 @@ package client
 import (
 	"context"
 	"errors"
+	"fmt"
 	"os"
 	"path/filepath"
 	"strings"
@@ -127,6 +128,10 @@ func TestAReaderDoesNotWaitForAGuardianThatHangs(t *testing.T) {
 	}
 	syscall.Kill(st.GuardianPID, syscall.SIGSTOP)
 	defer syscall.Kill(st.GuardianPID, syscall.SIGCONT)
+	eventually(t, "the guardian is stopped", func() bool {
+		stat, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", st.GuardianPID))
+		return err == nil && strings.Contains(string(stat), ") T ")
+	})
 	other, err := b.c.Open(s.ID())
 	if err != nil {
 		t.Fatal(err)

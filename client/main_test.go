@@ -21,6 +21,9 @@ func binDir() string { return os.Getenv("MUR_CLIENT_TEST_BIN") }
 func TestMain(m *testing.M) { os.Exit(runMain(m)) }
 
 func runMain(m *testing.M) int {
+	if path := os.Getenv(hangVar); path != "" {
+		return hang(path, os.Getenv(hangVar+"_NOTED") != "")
+	}
 	dir, err := os.MkdirTemp("", "mur-bin-")
 	if err != nil {
 		fmt.Fprintln(os.Stderr, err)

@@ -136,12 +136,20 @@ func (s *Session) reach(ctx context.Context, wake bool) (*link, error) {
 // session whose guardian has left, or was lost, normally has an owner that keeps
 // the socket and starts the next: then nobody comes here.
 func (s *Session) wake(ctx context.Context) error {
-	_, held, err := s.dir.Holder(sessiondir.GuardianLock)
-	if err != nil || held {
-		return err
+	pause := firstPause
+	for attempt := 1; ; attempt++ {
+		_, held, err := s.dir.Holder(sessiondir.GuardianLock)
+		if err != nil || held {
+			return err
+		}
+		// One that is killed while it starts says nothing about the next.
+		if _, err = s.spawnGuardian(ctx); !errors.Is(err, errStillborn) || attempt == spawnAttempts {
+			return err
+		}
+		if rest(ctx, &pause) != nil {
+			return err
+		}
 	}
-	_, err = s.spawnGuardian(ctx)
-	return err
 }
 
 func (s *Session) ensureGuardian(ctx context.Context) error {

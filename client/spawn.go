@@ -14,7 +14,13 @@ import (
 	"github.com/seed-8e62c83d/mur/internal/protocol"
 )
 
+// errStillborn is returned when a guardian ended before it had said whether it
+// serves.
+var errStillborn = errors.New("it ended before it was ready")
+
 const (
+	// spawnAttempts is how many guardians may be stillborn in a row.
+	spawnAttempts = 5
 	// readyPatience is how long a new guardian may take until it serves.
 	readyPatience = 10 * time.Second
 	// startupFD is the first of exec.Cmd.ExtraFiles in the child.
@@ -73,7 +79,7 @@ func (s *Session) awaitReady(ctx context.Context, r *os.File) (protocol.Ready, e
 	case ctx.Err() != nil:
 		return ready, unreachable(ctx, s.ID(), ctx.Err())
 	case errors.Is(err, io.EOF):
-		return ready, s.spawnError(fmt.Errorf("it ended before it was ready, see %s/guardian.log", s.dir.Path()))
+		return ready, s.spawnError(fmt.Errorf("%w, see %s/guardian.log", errStillborn, s.dir.Path()))
 	case errors.Is(err, os.ErrDeadlineExceeded):
 		return ready, s.spawnError(fmt.Errorf("it was not ready after %v", readyPatience))
 	case err != nil:

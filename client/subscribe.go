@@ -27,8 +27,8 @@ type Update struct {
 }
 
 // Subscribe gives the guardian's snapshots as they happen, until the first with
-// the final record. A lost connection is made anew at the last revision for as
-// long as a guardian lives. Watch does the same by the files.
+// the final record. A lost connection is made anew at the last revision; an end
+// that came meanwhile is read from the files. Watch does all by the files.
 func (s *Session) Subscribe(ctx context.Context, o SubscribeOptions) iter.Seq2[Update, error] {
 	return func(yield func(Update, error) bool) {
 		pause := firstPause
@@ -45,11 +45,24 @@ func (s *Session) Subscribe(ctx context.Context, o SubscribeOptions) iter.Seq2[U
 						continue
 					}
 				}
+				if final := endOf(err); final != nil {
+					yield(Update{Snapshot: *final, Skipped: final.Revision > o.Since+1}, nil)
+					return
+				}
 			}
 			yield(Update{}, err)
 			return
 		}
 	}
+}
+
+// endOf is the snapshot of a session that has ended while nobody listened.
+func endOf(err error) *Snapshot {
+	var e *Error
+	if errors.As(err, &e) && e.Snapshot != nil && e.Snapshot.State.Final() {
+		return e.Snapshot
+	}
+	return nil
 }
 
 // subscription runs one connection's stream. over: the consumer or the session

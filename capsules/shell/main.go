@@ -8,6 +8,7 @@
 package main
 
 import (
+	"io"
 	"os"
 
 	"github.com/seed-8e62c83d/mur/capsules/shell/internal/fsys"
@@ -16,16 +17,33 @@ import (
 )
 
 func main() {
+	stdin, stdout, stderr := guest.Streams()
 	os.Exit(shell.Run(shell.Config{
 		Args:     os.Args[1:],
-		Stdin:    os.Stdin,
-		Stdout:   os.Stdout,
-		Stderr:   os.Stderr,
+		Stdin:    input{os.Stdin, stdin},
+		Stdout:   output{os.Stdout, stdout},
+		Stderr:   output{os.Stderr, stderr},
 		Env:      os.Environ(),
 		Files:    fsys.New(fsys.Mounts()),
 		Terminal: terminal(),
 	}))
 }
+
+// input and output are streams that know whether they are a terminal, which
+// "test -t" asks.
+type (
+	input struct {
+		io.Reader
+		terminal bool
+	}
+	output struct {
+		io.Writer
+		terminal bool
+	}
+)
+
+func (i input) IsTerminal() bool  { return i.terminal }
+func (o output) IsTerminal() bool { return o.terminal }
 
 // terminal is the terminal, when both ends of the conversation are one.
 func terminal() *shell.Terminal {

@@ -176,8 +176,8 @@ func scriptsInTheCapsule(t *testing.T, h *host) {
 		{"no other place", "ls /etc; cat /workshop", 1, "", "ls: cannot list /etc: no such file or directory\n" +
 			"cat: cannot open /workshop: no such file or directory\n"},
 		{"globs", "mkdir d; touch d/a d/b; echo d/*; cd d; echo ?; cd ..; rm -r d", 0, "d/a d/b\na b\n", ""},
-		{"not found", "frob", 127, "", "shell: frob: command not found (help lists the commands)\n"},
-		{"syntax error", "if", 2, "", "shell: syntax error: shell:1:1: `if` must be followed by a statement list\n"},
+		{"not found", "frob", 127, "", "mur shell: frob: command not found (help lists the commands)\n"},
+		{"syntax error", "if", 2, "", "mur shell: syntax error: shell:1:1: `if` must be followed by a statement list\n"},
 		{"broken pipe ends a writer", "yes | head -n 1; while :; do echo z; done | head -n 1", 0, "y\nz\n", ""},
 		{"null device", "echo x > /dev/null; cat /dev/null; ls nosuch 2>/dev/null; echo $?", 0, "1\n", ""},
 		{"functions and set -e", "f() { echo in $1; return 4; }; f a || echo $?; set -e; false; echo no", 1, "in a\n4\n", ""},
@@ -187,7 +187,12 @@ func scriptsInTheCapsule(t *testing.T, h *host) {
 		{"nested shell", "A=1; export A; sh -c 'echo $A$0$1' x y", 0, "1xy\n", ""},
 		{"xargs and find", "touch a.t b.t; find . -name '*.t' | sort | xargs rm -v; find . -name '*.t'", 0, "removed ./a.t\nremoved ./b.t\n", ""},
 		{"what a name is", "command -v ls; type ls; command -v nosuch || echo none", 0, "ls\nls is a shell builtin\nnone\n", ""},
-		{"cannot open", "cat < nosuch; echo $?", 0, "1\n", "cannot open nosuch: no such file or directory\n"},
+		{"cannot open", "cat < nosuch; echo $?", 0, "1\n", "mur shell: cannot open nosuch: no such file or directory\n"},
+		{"pieces", "for i in one two three; do echo $i; done | cat", 0, "one\ntwo\nthree\n", ""},
+		{"a strange redirection", "echo x >&3", 1, "", "mur shell: unhandled >& arg: \"3\"\n"},
+		{"a fixed variable", "readonly a=1; a=2", 1, "", "mur shell: a: readonly variable\n"},
+		{"its name", "echo $0 ${SHELL-none}; eval 'echo $0'", 0, "shell none\nshell\n", ""},
+		{"no terminal", "[ -t 0 ] || [[ -t 1 ]] || test -t 2 || echo none", 0, "none\n", ""},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			got := h.run(t, t.TempDir(), "", "-c", tc.script)
@@ -208,6 +213,9 @@ func aScriptIsReadFromAFileOrFromTheInput(t *testing.T, h *host) {
 	}
 	if got, want := h.run(t, work, "x=5\nif true; then\necho in $x\nfi\nexit 6\necho no\n"), (result{6, "in 5\n", ""}); got != want {
 		t.Errorf("input: got %+v, want %+v", got, want)
+	}
+	if got, want := h.run(t, work, "echo $0\n"), (result{0, "shell\n", ""}); got != want {
+		t.Errorf("the name: got %+v, want %+v", got, want)
 	}
 	if got, want := h.run(t, work, "cat; echo end", "-c", "cat; echo; echo mine"), (result{0, "cat; echo end\nmine\n", ""}); got != want {
 		t.Errorf("the input of -c is the script's own: got %+v, want %+v", got, want)
@@ -336,6 +344,13 @@ func aSessionAtATerminal(t *testing.T, h *host) {
 	p.sees("> ")
 	p.types("here\rE\r")
 	p.sees("HERE\n")
+	p.types("echo $0; [ -t 0 ] && [[ -t 1 && -t 2 ]] && echo a terminal\r")
+	p.sees("\nshell\na terminal\n")
+	p.types("echo x | { [ -t 0 ] || echo a pipe; }; [ -t 1 ] > f || echo a file; rm f\r")
+	p.sees("\na pipe\na file\n")
+	p.types("exec nosuch\r")
+	p.sees("nosuch: command not found")
+	p.sees("mur:/work$ ")
 	p.types("printf unfinished\r")
 	p.sees("unfinished\r\n")
 	p.sees("mur:/work$ ")

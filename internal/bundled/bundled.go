@@ -37,6 +37,17 @@ func Name(name string) (short string, ok bool) {
 	return "", false
 }
 
+// Names are the short names of the capsules that this build has.
+func Names() []string {
+	var out []string
+	for _, k := range known() {
+		if _, ok := Open(k); ok {
+			out = append(out, k)
+		}
+	}
+	return out
+}
+
 // Open gives the files of a bundled capsule by its short name; ok is false when
 // this build has none.
 func Open(short string) (capsule fs.FS, ok bool) {

@@ -30,6 +30,11 @@ func TestABundledCapsuleIsWholeOrAbsent(t *testing.T) {
 			}
 		}
 	}
+	for _, name := range Names() {
+		if _, ok := Open(name); !ok {
+			t.Errorf("%s is named and not there", name)
+		}
+	}
 	if _, ok := Open("nothing"); ok {
 		t.Error("a capsule was found that nobody put there")
 	}

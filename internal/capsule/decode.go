@@ -35,8 +35,42 @@ func (d *decoder) faultAt(tk *token.Token, reason, nearest string) error {
 	return e
 }
 
+// maxNesting is far more than a manifest needs.
+const maxNesting = 32
+
+// nesting tells where the data opens more collections than a manifest may: the
+// parser takes time and memory that grow with the square of their depth. It counts
+// without regard to quotes, which only makes it stricter.
+func nesting(data []byte) (line, column int, deep bool) {
+	open, dashes := 0, 0
+	line, column = 1, 0
+	for _, c := range data {
+		column++
+		switch c {
+		case '[', '{':
+			open++
+		case ']', '}':
+			open = max(0, open-1)
+		case '-', '?', ':':
+			dashes++
+		case '\n':
+			line, column, dashes = line+1, 0, 0
+		case ' ', '\t', '\r':
+		default:
+			dashes = 0
+		}
+		if open > maxNesting || dashes > maxNesting {
+			return line, column, true
+		}
+	}
+	return 0, 0, false
+}
+
 // parse gives the one document of the file.
 func (d *decoder) parse(data []byte) (ast.Node, error) {
+	if line, column, deep := nesting(data); deep {
+		return nil, &ManifestError{File: d.file, Line: line, Column: column, Reason: "it is nested too deeply"}
+	}
 	file, err := parser.ParseBytes(data, 0)
 	if err != nil {
 		if e, ok := err.(yaml.Error); ok {

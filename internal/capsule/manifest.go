@@ -7,7 +7,7 @@ const ManifestFile = "murmur.yaml"
 
 // Bounds of what is read. A capsule above them is refused before its bytes are kept.
 const (
-	MaxManifestBytes = 256 << 10
+	MaxManifestBytes = 64 << 10
 	MaxCapsuleBytes  = 500 << 20
 )
 

@@ -178,3 +178,17 @@ func FuzzParseManifest(f *testing.F) {
 		}
 	})
 }
+
+func TestDeepNestingIsRefusedBeforeItCosts(t *testing.T) {
+	for name, text := range map[string]string{
+		"lists":     "entry: " + strings.Repeat("[", 20_000),
+		"maps":      "entry: " + strings.Repeat("{a: ", 10_000),
+		"sequences": "entry:\n  " + strings.Repeat("- ", 20_000),
+	} {
+		_, err := ParseManifest("murmur.yaml", []byte(text))
+		var bad *ManifestError
+		if !errors.As(err, &bad) || !strings.Contains(bad.Reason, "deep") {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+}

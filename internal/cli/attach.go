@@ -3,6 +3,7 @@ package cli
 import (
 	"context"
 	"fmt"
+	"strings"
 	"syscall"
 
 	"github.com/spf13/cobra"
@@ -33,13 +34,16 @@ input, send the byte ^D: printf 'text\n\004' | mur attach SESSION`,
 		Example:           "  mur attach work\n  mur attach --read-only work",
 		Args:              exactly(1),
 		Annotations:       inTargetsPlace(),
-		ValidArgsFunction: d.completeSessions,
+		ValidArgsFunction: d.completeCurrent,
 		RunE: func(cmd *cobra.Command, args []string) error {
+			if !cmd.Flags().Changed("since") {
+				o.since = sensible
+			}
 			return runAttach(cmd.Context(), d, args[0], o)
 		},
 	}
 	cmd.Flags().BoolVar(&o.readOnly, "read-only", false, "only look: no input, no say about the size")
-	cmd.Flags().Int64Var(&o.since, "since", -1, "begin at this `offset` of the output")
+	cmd.Flags().Int64Var(&o.since, "since", 0, "begin at this `offset` of the output")
 	cmd.Flags().BoolVar(&o.json, "json", false, "print errors as JSON")
 	registerDetachKey(cmd, &o.detachKey)
 	return cmd
@@ -54,7 +58,7 @@ func runAttach(ctx context.Context, d *deps, name string, o attachOptions) error
 	if err != nil {
 		return usage("cannot use the detach key: %v", err)
 	}
-	if o.since < -1 {
+	if o.since < sensible {
 		return usage("cannot begin at offset %d", o.since)
 	}
 	s, err := d.session("attach to", name)
@@ -93,6 +97,16 @@ func statusOf(name string, r *client.Record) error {
 	}
 }
 
+// failureText is the reason without the whole PATH in which a program was looked
+// for: that is in the session's files.
+func failureText(f *client.Failure) string {
+	before, list, inPath := strings.Cut(f.Message, ` in PATH "`)
+	if _, after, ends := strings.Cut(list, `": `); f.Stage == "lookup" && inPath && ends {
+		return before + " in PATH: " + after
+	}
+	return f.Message
+}
+
 // launchFailed tells why a target was not started. What is missing is 127, as
 // with a shell.
 func launchFailed(name string, f *client.Failure) error {
@@ -106,6 +120,6 @@ func launchFailed(name string, f *client.Failure) error {
 	}
 	return &failure{
 		cause: c, code: "launch_failed", hint: "mur show " + name,
-		err: fmt.Errorf("cannot start the target of %s: launch-failed at stage %s (%s): %s", name, f.Stage, errno, f.Message),
+		err: fmt.Errorf("cannot start the target of %s: launch-failed at stage %s (%s): %s", name, f.Stage, errno, failureText(f)),
 	}
 }

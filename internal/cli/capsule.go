@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io/fs"
 	"os"
 	"path/filepath"
 	"slices"
@@ -14,7 +13,6 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/seed-8e62c83d/mur/client"
-	"github.com/seed-8e62c83d/mur/internal/bundled"
 	"github.com/seed-8e62c83d/mur/internal/capsule"
 	"github.com/seed-8e62c83d/mur/internal/wasmhost"
 )
@@ -31,9 +29,9 @@ type capsuleOptions struct {
 	memory   string
 }
 
-func (o *capsuleOptions) register(cmd *cobra.Command) {
+func (o *capsuleOptions) register(cmd *cobra.Command, workDir string) {
 	flags := cmd.Flags()
-	flags.StringVar(&o.workDir, "workdir", "", "the work folder, instead of a fresh private `directory`; of a program: where it runs")
+	flags.StringVar(&o.workDir, "workdir", "", workDir)
 	flags.StringArrayVar(&o.dirs, "dir", nil, "give a directory too: `HOST:GUEST[:ro]`")
 	flags.StringArrayVar(&o.env, "env", nil, "set a variable: `NAME=VALUE`, or NAME for its value here")
 	flags.DurationVar(&o.deadline, "deadline", 0, "end the capsule after this `duration`")
@@ -84,37 +82,6 @@ func (o *capsuleOptions) memoryLimit() (capsule.Size, error) {
 	return size, nil
 }
 
-// loadCapsule finds a capsule by a bundled name, which nothing can shadow, or by
-// its path. ref is how another process names the same.
-func loadCapsule(name string) (c *capsule.Capsule, ref string, err error) {
-	if short, ok := bundled.Name(name); ok {
-		files, ok := bundled.Open(short)
-		if !ok {
-			return nil, "", &failure{
-				cause: causeNotFound, code: "not_found", hint: "make build",
-				err: fmt.Errorf("cannot load capsule %s: built without bundled capsules; run make build", name),
-			}
-		}
-		c, err := capsule.LoadFS(files, "mur/"+short)
-		return c, short, err
-	}
-	path, err := filepath.Abs(name)
-	if err != nil {
-		return nil, "", err
-	}
-	c, err = capsule.Load(path)
-	if errors.Is(err, fs.ErrNotExist) {
-		return nil, "", &failure{cause: causeNotFound, code: "not_found", hint: programHint(name), err: fmt.Errorf("cannot load capsule %s: there is no such file, and no bundled capsule of that name", name)}
-	}
-	if err != nil {
-		return nil, "", &failure{cause: causeNotStarted, code: "not_a_capsule", hint: programHint(name), err: err}
-	}
-	return c, path, nil
-}
-
-// programHint is for those who mean a plain program.
-func programHint(name string) string { return "mur start -- " + name }
-
 // checkWorkDir refuses directories that a capsule has no business in.
 func (d *deps) checkWorkDir(dir string) (string, error) {
 	path, err := filepath.Abs(dir)
@@ -149,7 +116,7 @@ func (d *deps) planCapsule(ctx context.Context, args []string, o startOptions) (
 	if len(args) > 0 {
 		name, args = args[0], ownArgs(args[1:])
 	}
-	c, ref, err := loadCapsule(name)
+	c, ref, err := d.loadCapsule(name)
 	if err != nil {
 		return nil, err
 	}

@@ -27,6 +27,7 @@ type console struct {
 	modes  modes
 	before *term.State // nil: input is not in raw mode
 	closed bool
+	midway bool // the cursor may be in the middle of a line
 }
 
 // raw switches the terminal's own line editing, echo and signals off.
@@ -58,6 +59,7 @@ func (c *console) write(w interface{ Write([]byte) (int, error) }, b []byte) err
 	}
 	if c.out != nil {
 		c.modes.follow(b)
+		c.midway = len(b) > 0 && b[len(b)-1] != '\n' || len(b) == 0 && c.midway
 	}
 	_, err := w.Write(b)
 	return err
@@ -79,18 +81,36 @@ func (c *console) restore() {
 	}
 	c.closed = true
 	if undo := c.modes.undo(); c.out != nil && len(undo) > 0 {
-		written := make(chan struct{})
-		go func() {
-			defer close(written)
-			c.out.Write(undo)
-		}()
-		select {
-		case <-written:
-		case <-time.After(undoPatience):
-		}
+		c.midway = true // where it was before a full-screen program
+		c.tell(undo)
 	}
 	if c.before != nil {
 		term.Restore(int(c.in.Fd()), c.before)
+	}
+}
+
+// tell writes to a terminal that may take nothing.
+func (c *console) tell(b []byte) {
+	written := make(chan struct{})
+	go func() {
+		defer close(written)
+		c.out.Write(b)
+	}()
+	select {
+	case <-written:
+	case <-time.After(undoPatience):
+	}
+}
+
+// freshLine makes what mur says next, after restore, begin a line.
+func (c *console) freshLine() {
+	if c.out == nil || !c.lock() {
+		return
+	}
+	defer c.mu.Unlock()
+	if c.midway {
+		c.midway = false
+		c.tell([]byte("\r\n"))
 	}
 }
 

@@ -2,6 +2,7 @@ package cli
 
 import (
 	"context"
+	"errors"
 	"fmt"
 
 	"github.com/spf13/cobra"
@@ -11,7 +12,7 @@ import (
 
 type createOptions struct {
 	mutation
-	name string
+	name nameValue
 	size string
 }
 
@@ -28,7 +29,7 @@ over the socket.`,
 		RunE:    func(cmd *cobra.Command, _ []string) error { return runCreate(cmd.Context(), d, o) },
 	}
 	o.register(cmd)
-	cmd.Flags().StringVar(&o.name, "name", "", "what to call the session")
+	cmd.Flags().Var(&o.name, "name", "call the session by this `name`")
 	cmd.Flags().StringVar(&o.size, "size", "", "the terminal's `size`, such as 80x24")
 	return cmd
 }
@@ -47,12 +48,30 @@ func runCreate(ctx context.Context, d *deps, o createOptions) error {
 	}
 	ctx, cancel := o.context(ctx)
 	defer cancel()
-	s, err := c.Create(ctx, client.CreateOptions{Op: o.id, Name: o.name, Size: size})
+	s, err := c.Create(ctx, client.CreateOptions{Op: o.id, Name: string(o.name), Size: size})
 	if err != nil {
-		return o.late(cannot("create", "a session", err))
+		return o.late(cannot("create", "a session", d.nameInUse(ctx, c, err)))
 	}
 	defer s.Close()
 	return d.printCreated(ctx, s, o.mutation)
+}
+
+// nameInUse finds what to do about a name that another session has.
+func (d *deps) nameInUse(ctx context.Context, c *client.Client, err error) error {
+	var taken *client.Error
+	if !errors.As(err, &taken) || taken.Code != client.CodeConflict || taken.Hint == "" || len(taken.Candidates) != 1 {
+		return err
+	}
+	s, openErr := c.Open(taken.Candidates[0])
+	if openErr != nil {
+		return err
+	}
+	defer s.Close()
+	st, readErr := s.Snapshot(ctx)
+	if readErr != nil || st.Name == "" || st.State.Final() || st.State == client.StateNew {
+		return err // to retire it frees the name
+	}
+	return &failure{cause: causeOf(err), hint: "mur attach " + st.Name, err: err}
 }
 
 // createdJSON is a session with what a program needs to control it.

@@ -1,14 +1,15 @@
 package cli
 
 import (
+	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"strings"
 	"time"
 
-	"github.com/spf13/cobra"
 	"golang.org/x/term"
 
 	"github.com/seed-8e62c83d/mur/client"
@@ -16,6 +17,7 @@ import (
 
 // deps is what a verb works with: main's streams and environment.
 type deps struct {
+	args           []string // after the program's name
 	stdin          io.Reader
 	stdout, stderr io.Writer
 	environ        []string
@@ -43,47 +45,82 @@ func (d *deps) lookupEnv(name string) (value string, ok bool) {
 func (d *deps) stateRoot() (string, error) {
 	for _, name := range []string{"MURMUR_STATE", "MUR_HOME"} {
 		if path := d.getenv(name); path != "" {
-			return path, nil
+			return path, absolute(name, path)
 		}
 	}
-	return d.userDir("XDG_STATE_HOME", ".local/state")
-}
-
-// cacheDir is where compiled modules are kept.
-func (d *deps) cacheDir() (string, error) {
-	if path := d.getenv("MURMUR_CACHE"); path != "" {
+	if path := d.userDir("XDG_STATE_HOME", ".local/state"); path != "" {
 		return path, nil
 	}
-	return d.userDir("XDG_CACHE_HOME", ".cache")
+	return "", fail(causeFailed, "export MUR_HOME=/some/private/directory",
+		"cannot find a place for sessions: none of MUR_HOME, XDG_STATE_HOME and HOME is set to an absolute path")
+}
+
+// absolute refuses a path that means another place in each directory: a session
+// must be found from everywhere.
+func absolute(name, path string) error {
+	if filepath.IsAbs(path) {
+		return nil
+	}
+	return fail(causeFailed, "export "+name+`="$PWD"/`+quoted([]string{path}),
+		"cannot use %s %s: it is no absolute path, and sessions must be found from any directory", name, path)
+}
+
+// cacheDir is where compiled modules are kept; without a home beside the sessions.
+func (d *deps) cacheDir() (string, error) {
+	if path := d.getenv("MURMUR_CACHE"); path != "" {
+		return path, absolute("MURMUR_CACHE", path)
+	}
+	if path := d.userDir("XDG_CACHE_HOME", ".cache"); path != "" {
+		return path, nil
+	}
+	root, err := d.stateRoot()
+	return filepath.Join(root, "cache"), err
 }
 
 // userDir follows the XDG base directory rules: a relative path does not count.
-func (d *deps) userDir(name, below string) (string, error) {
+// Empty: there is none.
+func (d *deps) userDir(name, below string) string {
 	if path := d.getenv(name); filepath.IsAbs(path) {
-		return filepath.Join(path, "mur"), nil
+		return filepath.Join(path, "mur")
 	}
 	home := d.getenv("HOME")
 	if !filepath.IsAbs(home) {
-		return "", fail(causeFailed, "export MUR_HOME=/some/private/directory",
-			"cannot find a place for sessions: neither MUR_HOME nor %s nor HOME is set to a path", name)
+		return ""
 	}
-	return filepath.Join(home, below, "mur"), nil
+	return filepath.Join(home, below, "mur")
 }
 
+// client opens the state directory, which is made if need be.
 func (d *deps) client() (*client.Client, error) {
 	root, err := d.stateRoot()
 	if err != nil {
 		return nil, err
 	}
-	c, err := client.New(client.Options{Root: root})
-	return c, cannot("open", "the state directory "+root, err)
+	return client.New(client.Options{Root: root})
+}
+
+// existing is client for those who only look: nil if nothing was ever made there.
+func (d *deps) existing() (*client.Client, error) {
+	root, err := d.stateRoot()
+	if err != nil {
+		return nil, err
+	}
+	if _, err := os.Lstat(filepath.Join(root, "sessions")); errors.Is(err, fs.ErrNotExist) {
+		return nil, nil
+	}
+	return client.New(client.Options{Root: root})
 }
 
 // session opens the session that text names.
 func (d *deps) session(verb, text string) (*client.Session, error) {
-	c, err := d.client()
+	c, err := d.existing()
 	if err != nil {
 		return nil, err
+	}
+	if c == nil {
+		return nil, cannot(verb, text, &client.Error{
+			Code: client.CodeNoSession, Message: fmt.Sprintf("no session is called %q", text), Hint: "mur ls",
+		})
 	}
 	s, err := c.Open(text)
 	return s, cannot(verb, text, err)
@@ -109,22 +146,4 @@ func called(s *client.Session) string {
 		return name
 	}
 	return s.ID()
-}
-
-// completeSessions offers the names, or ids, of the sessions.
-func (d *deps) completeSessions(cmd *cobra.Command, _ []string, _ string) ([]string, cobra.ShellCompDirective) {
-	c, err := d.client()
-	if err != nil {
-		return nil, cobra.ShellCompDirectiveError
-	}
-	all, _ := c.List(cmd.Context())
-	var out []string
-	for _, st := range all {
-		if st.Name != "" {
-			out = append(out, st.Name)
-		} else {
-			out = append(out, st.Session)
-		}
-	}
-	return out, cobra.ShellCompDirectiveNoFileComp
 }

@@ -4,7 +4,10 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"regexp"
 	"strings"
+
+	"github.com/spf13/cobra"
 
 	"github.com/seed-8e62c83d/mur/client"
 	"github.com/seed-8e62c83d/mur/internal/sessiondir"
@@ -46,9 +49,9 @@ func (c cause) exit() (code int, meaning string) {
 	case causeDenied:
 		return 5, "not permitted"
 	case causeConflict:
-		return 6, "operation id, name or launch used before for something else"
+		return 6, "the name is in use, or the operation id or launch was used before for something else"
 	case causeUnknown:
-		return 7, "outcome unknown: begun before a crash"
+		return 7, "outcome unknown: begun before a crash (mur op show)"
 	case causeUnreachable:
 		return 69, "guardian not reachable"
 	case causeBusy:
@@ -90,7 +93,11 @@ func exitCodesHelp() string {
 		fmt.Fprintf(&b, "  %3d    %s\n", code, meaning)
 	}
 	fmt.Fprintf(&b, "  %d+n  the target died of signal n\n", signalBase)
-	b.WriteString("\nstart -d returns no status of a target and uses the whole table.\n")
+	b.WriteString("\nstart -d returns no status of a target and uses the whole table.\n\n")
+	b.WriteString("A capsule that a limit ends (--deadline, memory, processor time, output), that traps\n")
+	b.WriteString("or goes too deep exits with 1; the reason is on stderr and in mur show. ^C ends it\n")
+	b.WriteString("with 130, SIGTERM with 143. One refused before it ran is 126.\n\n")
+	b.WriteString("Of several sessions, the exit code is that of the first that failed.\n")
 	b.WriteString("With --json the error on stderr has a code in words.")
 	return b.String()
 }
@@ -100,6 +107,8 @@ type failure struct {
 	cause cause
 	code  string // in words, for --json; empty: the client's, else the cause's
 	hint  string
+	usage string // the verb's usage line
+	said  bool   // it was reported where it happened
 	err   error
 }
 
@@ -118,7 +127,57 @@ func cannot(verb, thing string, err error) error {
 	if err == nil {
 		return nil
 	}
-	return &failure{cause: causeOf(err), hint: hintOf(err), err: fmt.Errorf("cannot %s %s: %w", verb, thing, err)}
+	return &failure{cause: causeOf(err), hint: hintOf(err), err: fmt.Errorf("cannot %s %s: %w", verb, thing, reason(err))}
+}
+
+// again matches the beginning of a refusal that only says what the one who asked
+// says too, and better: a guardian knows no names.
+func again() *regexp.Regexp { return regexp.MustCompile(`^cannot [a-z]+: `) }
+
+// reason is the error without what would be said twice.
+func reason(err error) error {
+	text := err.Error()
+	if short := again().ReplaceAllString(text, ""); short != text {
+		return &shortened{text: short, err: err}
+	}
+	return err
+}
+
+// shortened is an error in fewer words.
+type shortened struct {
+	text string
+	err  error
+}
+
+func (s *shortened) Error() string { return s.text }
+func (s *shortened) Unwrap() error { return s.err }
+
+// isReported tells that nothing is left to say about an error.
+func isReported(err error) bool {
+	var f *failure
+	return errors.As(err, &f) && f.said
+}
+
+// usageOf is the usage line that an error comes with.
+func usageOf(err error) string {
+	var f *failure
+	if errors.As(err, &f) {
+		return f.usage
+	}
+	return ""
+}
+
+// withUsage completes a usage error with how the verb is used.
+func withUsage(cmd *cobra.Command, err error) error {
+	out := &failure{cause: causeUsage, code: word(err), hint: hintOf(err), usage: strings.TrimSuffix(cmd.UseLine(), " [flags]"), err: err}
+	if out.hint == "" {
+		out.hint = "mur help"
+		if cmd.HasParent() && cmd.Name() != "help" {
+			_, path, _ := strings.Cut(cmd.CommandPath(), " ")
+			out.hint += " " + path
+		}
+	}
+	return out
 }
 
 // targetStatus is not a failure: it is the status to exit with.

@@ -118,6 +118,27 @@ func count(n int) string {
 	}
 }
 
+// nameValue is a flag that takes a session's name.
+type nameValue string
+
+func (v *nameValue) String() string { return string(*v) }
+
+// Set refuses the empty name: it is more likely a variable that is not set than
+// a session that is to have none.
+func (v *nameValue) Set(text string) error {
+	if text == "" {
+		return errors.New("it is empty; leave --name out for a session without a name")
+	}
+	*v = nameValue(text)
+	return nil
+}
+
+// Type names the value in the help.
+func (v *nameValue) Type() string { return "name" }
+
+// leastHistory is the size of the smallest piece in which output is kept.
+const leastHistory capsule.Size = 64 << 10
+
 // sizeValue is a flag that takes a number of bytes, with a unit or without.
 type sizeValue capsule.Size
 
@@ -128,11 +149,11 @@ func (v *sizeValue) String() string {
 	return capsule.Size(*v).String()
 }
 
-// Set reads the flag's text. Nothing would be kept of zero bytes.
+// Set reads the flag's text.
 func (v *sizeValue) Set(text string) error {
 	size, err := capsule.ParseSize(text)
-	if err == nil && size == 0 {
-		err = errors.New("it is zero")
+	if err == nil && size < leastHistory {
+		err = fmt.Errorf("it is less than %s, and output is kept and dropped in pieces of at least that", leastHistory)
 	}
 	*v = sizeValue(size)
 	return err

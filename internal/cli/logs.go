@@ -2,6 +2,7 @@ package cli
 
 import (
 	"context"
+	"errors"
 	"io"
 
 	"github.com/spf13/cobra"
@@ -52,21 +53,23 @@ func runLogs(ctx context.Context, d *deps, name string, o logsOptions) error {
 		return err
 	}
 	defer s.Close()
-	onTerminal := terminal(d.stdout) != nil
-	if o.raw && onTerminal && !o.force {
-		st, err := s.Snapshot(ctx)
-		if err != nil {
-			return cannot("read", name, err)
-		}
-		if st.Capsule != nil {
-			return fail(causeDenied, "mur logs --text "+name,
+	st, err := s.Snapshot(ctx)
+	if err != nil {
+		return cannot("read", name, err)
+	}
+	onTerminal, itself := terminal(d.stdout) != nil, inside(st, d.stdout)
+	switch {
+	case itself && o.follow:
+		return fail(causeState, "mur logs "+name, "cannot follow %s: this terminal is inside it", name)
+	case o.raw && onTerminal && !o.force && st.Capsule != nil:
+		return fail(causeDenied, "mur logs --text "+name,
 				"cannot print the raw log of %s to a terminal: a capsule wrote it, and it could act on the terminal (--force does it)", name)
-		}
 	}
 	var w io.Writer = d.stdout
 	if o.text || onTerminal && !o.raw {
 		w = &plain{w: d.stdout}
 	}
+	var ended error
 	each := func(p client.Piece) error {
 		if p.GapTo > 0 {
 			if p.Offset > 0 || o.since > 0 {
@@ -74,11 +77,22 @@ func runLogs(ctx context.Context, d *deps, name string, o logsOptions) error {
 			}
 			return nil
 		}
-		_, err := w.Write(p.Bytes)
-		return err
+		b := p.Bytes
+		if itself && p.Offset+int64(len(b)) > st.OutputEnd {
+			// The rest is what is being printed here.
+			b = b[:max(st.OutputEnd-p.Offset, 0)]
+			ended = io.EOF
+		}
+		if _, err := w.Write(b); err != nil {
+			return err
+		}
+		return ended
 	}
 	if o.follow {
 		return cannot("read", name, s.FollowLog(ctx, o.since, each))
 	}
-	return cannot("read", name, s.ReadLog(o.since, each))
+	if err := s.ReadLog(o.since, each); err == nil || !errors.Is(err, io.EOF) {
+		return cannot("read", name, err)
+	}
+	return nil
 }

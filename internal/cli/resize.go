@@ -13,7 +13,7 @@ func newResizeCmd(d *deps) *cobra.Command {
 		Short:             "set the size of a session's terminal",
 		Example:           "  mur resize work 120x40",
 		Args:              exactly(2),
-		ValidArgsFunction: d.completeSessions,
+		ValidArgsFunction: d.completeCurrent,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			return runResize(cmd.Context(), d, args[0], args[1], o)
 		},

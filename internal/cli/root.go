@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"io"
 	"slices"
-	"strings"
 	"syscall"
 	"time"
 
@@ -26,7 +25,7 @@ func (s Signal) Error() string { return "ended by " + signalName(int(s)) }
 // returns the exit code, or -n where the process is to die of signal n, which was
 // the cause of ctx's end.
 func Run(ctx context.Context, args []string, stdin io.Reader, stdout, stderr io.Writer, environ []string) int {
-	d := &deps{stdin: stdin, stdout: stdout, stderr: stderr, environ: environ, now: time.Now}
+	d := &deps{args: args, stdin: stdin, stdout: stdout, stderr: stderr, environ: environ, now: time.Now}
 	root := newRootCmd(d)
 	root.SetArgs(args)
 	root.SetIn(stdin)
@@ -38,7 +37,7 @@ func Run(ctx context.Context, args []string, stdin io.Reader, stdout, stderr io.
 
 func newRootCmd(d *deps) *cobra.Command {
 	root := &cobra.Command{
-		Use:   "mur",
+		Use:   "mur VERB [ARG...]",
 		Short: "terminal sessions that outlive whatever shows them",
 		Long: `mur runs capsules - sandboxed WebAssembly programs - and plain programs in
 terminal sessions that outlive whatever shows them.`,
@@ -46,18 +45,21 @@ terminal sessions that outlive whatever shows them.`,
   mur start --name work -- bash    a session with a plain program
   mur attach work                  come back to it
   mur ls                           what there is`,
+		Version:                    versionLine(),
 		SilenceErrors:              true,
 		SilenceUsage:               true,
+		DisableFlagsInUseLine:      true,
 		SuggestionsMinimumDistance: 2,
+		CompletionOptions:          cobra.CompletionOptions{DisableDefaultCmd: true},
 		Args: func(cmd *cobra.Command, args []string) error {
 			if len(args) > 0 {
-				return unknownVerb(cmd, args[0])
+				return unknownVerb(cmd, args)
 			}
 			return nil
 		},
 		RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
-	root.PersistentFlags().StringVar(&d.color, "color", "auto", "mark states with colour: auto, always or never")
+	root.PersistentFlags().StringVar(&d.color, "color", "auto", "`when` to mark states with colour: auto, always or never")
 	root.PersistentPreRunE = func(*cobra.Command, []string) error {
 		if !slices.Contains([]string{"auto", "always", "never"}, d.color) {
 			return usage("cannot use --color %s: want auto, always or never", d.color)
@@ -65,31 +67,23 @@ terminal sessions that outlive whatever shows them.`,
 		return nil
 	}
 	root.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error {
-		return &failure{cause: causeUsage, hint: "mur help " + verb(cmd), err: fmt.Errorf("cannot run %s: %w", cmd.CommandPath(), err)}
+		if name := firstWord(d.args); cmd == root && name >= 0 {
+			return unknownVerb(cmd, d.args[name:]) // with flags that mur itself does not have
+		}
+		return usage("cannot run %s: %w", cmd.CommandPath(), err)
 	})
+	root.SetUsageTemplate(usageTemplate)
+	root.SetVersionTemplate("{{.Version}}\n")
 	root.AddCommand(
 		newStartCmd(d), newAttachCmd(d), newRunCmd(d),
 		newLsCmd(d), newShowCmd(d), newWatchCmd(d), newWaitCmd(d), newLogsCmd(d),
 		newSendCmd(d), newResizeCmd(d), newSignalCmd(d),
 		newTermCmd(d), newSweepCmd(d), newRetireCmd(d), newRecoverCmd(d), newOpCmd(d),
-		newCreateCmd(d), newVersionCmd(d),
+		newCreateCmd(d), newVersionCmd(d), newCompletionCmd(d),
 	)
 	root.AddCommand(topics()...)
 	root.SetHelpCommand(newHelpCmd(d))
 	return root
-}
-
-func unknownVerb(cmd *cobra.Command, name string) error {
-	hint := "mur help"
-	if near := cmd.SuggestionsFor(name); len(near) > 0 {
-		hint = "mur " + near[0]
-	}
-	return fail(causeUsage, hint, "cannot run %s: there is no such verb", name)
-}
-
-func verb(cmd *cobra.Command) string {
-	_, name, _ := strings.Cut(cmd.CommandPath(), " ")
-	return name
 }
 
 // targetsPlace marks the verbs that exit with a target's status.
@@ -112,7 +106,12 @@ func (d *deps) finish(ctx context.Context, cmd *cobra.Command, args []string, er
 	}
 	c := causeOf(err)
 	cut := c == causeUsage // then flags after the wrong one were not read
-	d.report(err, asked(cmd, args, cut, "json", ""))
+	if cut {
+		err = withUsage(cmd, err)
+	}
+	if !isReported(err) {
+		d.report(err, asked(cmd, args, cut, "json", ""))
+	}
 	if cmd.Annotations[targetsPlace] != "" && !asked(cmd, args, cut, "detach", "d") {
 		c = c.inTargetsPlace()
 	}
@@ -152,17 +151,22 @@ func (d *deps) report(err error, asJSON bool) {
 			Error  struct {
 				Code    string `json:"code"`
 				Message string `json:"message"`
+				Usage   string `json:"usage,omitempty"`
 				Hint    string `json:"hint,omitempty"`
 			} `json:"error"`
 		}
 		line.Schema = schema
 		line.Error.Code, line.Error.Message, line.Error.Hint = word(err), err.Error(), hintOf(err)
+		line.Error.Usage = usageOf(err)
 		writeJSON(d.stderr, line)
 		return
 	}
 	fmt.Fprintf(d.stderr, "mur: error: %s\n", err)
 	for _, id := range candidates(err) {
 		fmt.Fprintf(d.stderr, "mur:   %s\n", id)
+	}
+	if line := usageOf(err); line != "" {
+		fmt.Fprintf(d.stderr, "mur: usage: %s\n", line)
 	}
 	if hint := hintOf(err); hint != "" {
 		fmt.Fprintf(d.stderr, "mur: hint: %s\n", hint)

@@ -30,14 +30,17 @@ func newRunCmd(d *deps) *cobra.Command {
 		Use:   "run [flags] CAPSULE [ARG...]",
 		Short: "run a capsule here, without a session; exit with its status",
 		Long: `Runs a capsule in this terminal. Nothing outlives it: without --workdir its work
-folder is a temporary one.
+folder is a temporary one. A limit that ends the capsule is told on stderr and
+exits with 1.
 
 Flags come before the capsule; what comes after it belongs to the capsule.`,
 		Example:     "  mur run hello\n  mur run --workdir . ./tool.wasm --its-flag",
 		Annotations: inTargetsPlace(),
+
+		ValidArgsFunction: completeCapsule,
 		Args: func(cmd *cobra.Command, args []string) error {
 			if len(args) == 0 {
-				return usage("cannot run %s: which capsule?", cmd.CommandPath())
+				return fail(causeUsage, "mur run hello", "cannot run %s: which capsule?", cmd.CommandPath())
 			}
 			return nil
 		},
@@ -53,7 +56,7 @@ Flags come before the capsule; what comes after it belongs to the capsule.`,
 	for _, name := range []string{"report-fd", "digest"} {
 		flags.Lookup(name).Hidden = true // a session's owner gives them
 	}
-	o.capsule.register(cmd)
+	o.capsule.register(cmd, "the work folder, instead of a temporary `directory`")
 	return cmd
 }
 
@@ -80,7 +83,7 @@ func runRun(ctx context.Context, d *deps, name string, args []string, o runOptio
 	switch {
 	case errors.As(err, &refused):
 		r.refused(refused.Stage, err)
-		return &failure{cause: causeNotStarted, code: refused.Code, err: fmt.Errorf("cannot run %s: %w (%s)", name, err, refused.Code)}
+		return &failure{cause: causeNotStarted, code: refused.Code, err: fmt.Errorf("cannot run %s: %w (%s)", name, &shortened{refused.Message, err}, refused.Code)}
 	case err != nil:
 		r.refused("runtime", err)
 		return &failure{cause: causeMur, err: fmt.Errorf("cannot run %s: %w", name, err)}
@@ -109,7 +112,7 @@ func detail(r wasmhost.Result) string {
 // runConfig loads the capsule and gathers what it gets.
 func (d *deps) runConfig(name string, args []string, o runOptions) (c wasmhost.Config, cleanUp func(), err error) {
 	nothing := func() {}
-	loaded, _, err := loadCapsule(name)
+	loaded, _, err := d.loadCapsule(name)
 	if err != nil {
 		return c, nothing, err
 	}

@@ -28,10 +28,10 @@ func newSendCmd(d *deps) *cobra.Command {
 		Long: `Types TEXT, its words joined by blanks, or without TEXT the standard input, and
 says how many bytes the session's terminal took.`,
 		Example:           "  mur send work --enter 'make test'\n  printf '\\003' | mur send work",
-		ValidArgsFunction: d.completeSessions,
+		ValidArgsFunction: d.completeCurrent,
 		Args: func(cmd *cobra.Command, args []string) error {
 			if len(args) == 0 {
-				return usage("cannot run %s: to which session?", cmd.CommandPath())
+				return usage("cannot run %s: which session?", cmd.CommandPath())
 			}
 			return nil
 		},
@@ -58,13 +58,15 @@ func runSend(ctx context.Context, d *deps, name string, words []string, o sendOp
 	ctx, cancel := o.context(ctx)
 	defer cancel()
 	accepted, err := typeAll(ctx, s, text)
-	if o.json {
+	if o.json && (err == nil || accepted > 0) {
 		line := struct {
 			Schema   int    `json:"schema"`
 			ID       string `json:"id"`
 			Accepted int64  `json:"accepted"`
 		}{schema, s.ID(), accepted}
 		err = errors.Join(err, writeJSON(d.stdout, line))
+	} else if err != nil && accepted == 0 {
+		// The error says it all.
 	} else if _, printed := fmt.Fprintf(d.stdout, "%d bytes accepted\n", accepted); err == nil {
 		err = printed
 	}

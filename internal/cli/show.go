@@ -89,7 +89,7 @@ func (p *pairs) failure(name string, f *client.Failure) {
 	if f == nil {
 		return
 	}
-	text := f.Stage + ": " + f.Message
+	text := f.Stage + ": " + failureText(f)
 	if f.Errno != 0 {
 		text += fmt.Sprintf(" (errno %d)", f.Errno)
 	}

@@ -26,13 +26,14 @@ func newSignalCmd(d *deps) *cobra.Command {
 group, to the target process alone, or to all processes of the session.`,
 		Example:           "  mur signal work INT\n  mur signal work HUP --group target",
 		Args:              exactly(2),
-		ValidArgsFunction: d.completeSessions,
+		ValidArgsFunction: d.completeSignal,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			return runSignal(cmd.Context(), d, args[0], args[1], o)
 		},
 	}
 	o.register(cmd)
-	cmd.Flags().StringVar(&o.group, "group", string(client.GroupForeground), "foreground, target or all")
+	cmd.Flags().StringVar(&o.group, "group", string(client.GroupForeground), "which `group` of processes: foreground, target or all")
+	cmd.RegisterFlagCompletionFunc("group", words(string(client.GroupForeground), string(client.GroupTarget), string(client.GroupAll)))
 	return cmd
 }
 

@@ -7,13 +7,14 @@ import (
 	"strings"
 
 	"github.com/spf13/cobra"
+	"golang.org/x/sys/unix"
 
 	"github.com/seed-8e62c83d/mur/client"
 )
 
 type startOptions struct {
 	mutation
-	name      string
+	name      nameValue
 	detach    bool
 	size      string
 	history   sizeValue
@@ -30,6 +31,10 @@ func newStartCmd(d *deps) *cobra.Command {
 		Long: `Makes a session, starts a program in it and shows it until it ends or the detach
 key is pressed. With -d only prints the session's id.
 
+Input that is no terminal is typed in as it is. Its end types nothing: a program
+that reads to the end of its input goes on waiting. To end it send the byte ^D:
+printf 'text\n\004' | mur start -- cat
+
 CAPSULE is a .wasm file, a directory with a murmur.yaml, or the name of a bundled
 capsule; nothing at all is the bundled shell. After -- comes a plain program,
 which gets the environment, the working directory and the PATH of the caller.
@@ -37,6 +42,8 @@ which gets the environment, the working directory and the PATH of the caller.
 Flags come before the capsule; what comes after it belongs to the capsule.`,
 		Example:     "  mur start\n  mur start --name work -- bash -i\n  mur start -d ./tool.wasm --its-flag",
 		Annotations: inTargetsPlace(),
+
+		ValidArgsFunction: completeCapsule,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			return runStart(cmd.Context(), d, args, cmd.ArgsLenAtDash() == 0, o)
 		},
@@ -44,13 +51,13 @@ Flags come before the capsule; what comes after it belongs to the capsule.`,
 	o.register(cmd)
 	flags := cmd.Flags()
 	flags.SetInterspersed(false)
-	flags.StringVar(&o.name, "name", "", "what to call the session")
+	flags.Var(&o.name, "name", "call the session by this `name`")
 	flags.BoolVarP(&o.detach, "detach", "d", false, "print the session's id and return")
 	flags.StringVar(&o.size, "size", "", "the terminal's `size`, such as 80x24; it stays so")
-	flags.Var(&o.history, "history", "how much output is kept, a `size` such as 64MiB (default 16MiB)")
+	flags.Var(&o.history, "history", "how much output is kept, a `size` of 64KiB or more (default 16MiB)")
 	flags.BoolVar(&o.cleanEnv, "clean-env", false, "a plain program gets only what --env gives")
 	registerDetachKey(cmd, &o.detachKey)
-	o.capsule.register(cmd)
+	o.capsule.register(cmd, "the work folder, instead of a fresh private `directory`; of a program: where it runs")
 	return cmd
 }
 
@@ -95,7 +102,7 @@ func runStart(ctx context.Context, d *deps, args []string, plain bool, o startOp
 	if o.detach {
 		return d.printCreated(ctx, s, o.mutation)
 	}
-	record, err := d.view(ctx, s, viewOptions{keys: keys, keyName: o.detachKey, since: -1, keepSize: size != nil, begin: true})
+	record, err := d.view(ctx, s, viewOptions{keys: keys, keyName: o.detachKey, since: sensible, keepSize: size != nil, begin: true})
 	if err != nil || record == nil {
 		return err
 	}
@@ -110,10 +117,10 @@ func (d *deps) launch(ctx context.Context, l *launch, o startOptions) (*client.S
 	}
 	ctx, cancel := o.context(ctx)
 	defer cancel()
-	s, err := c.Create(ctx, client.CreateOptions{Op: o.id, Name: o.name})
+	s, err := c.Create(ctx, client.CreateOptions{Op: o.id, Name: string(o.name)})
 	if err != nil {
 		o.interrupted(ctx, d)
-		return nil, o.late(cannot("create a session for", l.name, err))
+		return nil, o.late(cannot("create a session for", l.name, d.nameInUse(ctx, c, err)))
 	}
 	if err := l.finish(s); err != nil {
 		s.Close()
@@ -152,6 +159,14 @@ func (l *launch) finish(s *client.Session) error {
 	return nil
 }
 
+// umask is the caller's, which what it starts gets too. The kernel tells it only
+// by setting another.
+func umask() *int {
+	mask := unix.Umask(0o077)
+	unix.Umask(mask)
+	return &mask
+}
+
 // planProgram prepares a plain program: environment, directory and PATH are the
 // caller's.
 func (d *deps) planProgram(args []string, o startOptions) (*launch, error) {
@@ -184,7 +199,7 @@ func (d *deps) planProgram(args []string, o startOptions) (*launch, error) {
 			return nil, cannot("start", args[0], err)
 		}
 	}
-	l := &launch{name: args[0], spec: client.StartSpec{Program: []byte(d.inPath(args[0])), Cwd: []byte(cwd), Env: env}}
+	l := &launch{name: args[0], spec: client.StartSpec{Program: []byte(d.inPath(args[0])), Cwd: []byte(cwd), Env: env, Umask: umask()}}
 	for _, arg := range args[1:] {
 		l.spec.Args = append(l.spec.Args, []byte(arg))
 	}

@@ -18,7 +18,7 @@ func newSweepCmd(d *deps) *cobra.Command {
 		Long: `Kills every process of the session until the kernel says that none is left, and
 prints which there were. Also of a session that has ended.`,
 		Args:              exactly(1),
-		ValidArgsFunction: d.completeSessions,
+		ValidArgsFunction: d.completeCurrent,
 		RunE:              func(cmd *cobra.Command, args []string) error { return runSweep(cmd.Context(), d, args[0], o) },
 	}
 	o.register(cmd)

@@ -20,7 +20,7 @@ func newTermCmd(d *deps) *cobra.Command {
 		Long: `Sends SIGTERM to the target's process group and returns when it is delivered. An
 interactive shell ignores it; then mur says so, and what to use instead.`,
 		Args:              exactly(1),
-		ValidArgsFunction: d.completeSessions,
+		ValidArgsFunction: d.completeCurrent,
 		RunE:              func(cmd *cobra.Command, args []string) error { return runTerm(cmd.Context(), d, args[0], o) },
 	}
 	o.register(cmd)

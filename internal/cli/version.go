@@ -9,6 +9,8 @@ import (
 	"github.com/seed-8e62c83d/mur/internal/version"
 )
 
+func versionLine() string { return fmt.Sprintf("mur %s %s", version.String(), runtime.Version()) }
+
 func newVersionCmd(d *deps) *cobra.Command {
 	var asJSON bool
 	cmd := &cobra.Command{
@@ -20,10 +22,11 @@ func newVersionCmd(d *deps) *cobra.Command {
 				return writeJSON(d.stdout, struct {
 					Schema  int    `json:"schema"`
 					Version string `json:"version"`
+					Commit  string `json:"commit,omitempty"`
 					Go      string `json:"go"`
-				}{schema, version.String(), runtime.Version()})
+				}{schema, version.Number, version.Commit(), runtime.Version()})
 			}
-			_, err := fmt.Fprintf(d.stdout, "mur %s %s\n", version.String(), runtime.Version())
+			_, err := fmt.Fprintln(d.stdout, versionLine())
 			return err
 		},
 	}

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/seed-8e62c83d/mur/client"
+	"github.com/seed-8e62c83d/mur/internal/lifecycle"
 )
 
 const (
@@ -31,10 +32,13 @@ type viewOptions struct {
 	keys     chord
 	keyName  string
 	readOnly bool
-	since    int64 // -1: where it makes sense
+	since    int64 // sensible, or an offset
 	keepSize bool  // the session's size is not ours to set
 	begin    bool  // the session was just started: show all of it
 }
+
+// sensible is an offset to begin at: the recent past on a terminal, else all.
+const sensible = -1
 
 // viewer shows one session on the operator's streams.
 type viewer struct {
@@ -76,6 +80,9 @@ func (d *deps) view(ctx context.Context, s *client.Session, o viewOptions) (*cli
 	if v.c.in != nil {
 		v.note("attached to %s%s", called(s), v.how())
 	}
+	if v.a.Snapshot().State == client.StateStopped {
+		v.note("%s is stopped; continue it with: mur signal %s CONT --group all", called(s), called(s))
+	}
 	return v.run(ctx)
 }
 
@@ -96,11 +103,14 @@ func (v *viewer) attach(ctx context.Context) error {
 		v.size = v.c.size()
 		o.Size = v.size
 	}
-	if v.o.since < 0 {
-		st, err := v.s.Snapshot(ctx)
-		if err != nil {
-			return err
-		}
+	st, err := v.s.Snapshot(ctx)
+	if err != nil {
+		return err
+	}
+	if inside(st, v.d.stdin, v.d.stdout) {
+		return fail(causeState, "", "this terminal is inside it")
+	}
+	if v.o.since == sensible {
 		if v.c.out != nil && !v.o.begin && !st.State.Final() {
 			o.Since, o.Back, o.Nudge = nil, viewBack, true
 		} else {
@@ -142,6 +152,9 @@ func (v *viewer) run(ctx context.Context) (*client.Record, error) {
 	select {
 	case r := <-shown:
 		v.c.restore()
+		if r.err != nil || r.record != nil && r.record.Result == lifecycle.ResultLost {
+			v.c.freshLine() // an error is to be told
+		}
 		return r.record, v.lost(r.err)
 	case <-v.leave:
 		v.detach()
@@ -192,12 +205,14 @@ func (v *viewer) detach() {
 	v.a.Detach()
 	v.c.restore()
 	if settled != nil {
+		v.c.freshLine()
 		v.d.say("the session does not read: the end of the input was not taken")
 	}
 	v.comeBack()
 }
 
 func (v *viewer) comeBack() {
+	v.c.freshLine()
 	v.d.say("detached from %s; come back with: mur attach %s", called(v.s), called(v.s))
 }
 

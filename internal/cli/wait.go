@@ -27,7 +27,7 @@ with the status of the target: of several, that of the first one named that did
 not exit with 0. It reads files and needs no guardian.`,
 		Example:           "  mur wait work\n  mur wait --any --timeout 10m a b c",
 		Annotations:       inTargetsPlace(),
-		ValidArgsFunction: d.completeSessions,
+		ValidArgsFunction: d.completeMany,
 		Args: func(cmd *cobra.Command, args []string) error {
 			if len(args) == 0 {
 				return usage("cannot run %s: which session?", cmd.CommandPath())

@@ -36,7 +36,7 @@ session, until it is interrupted.`,
 		RunE: func(cmd *cobra.Command, args []string) error { return runWatch(cmd.Context(), d, args, o) },
 	}
 	cmd.Flags().BoolVar(&o.all, "all", false, "all sessions, also those made later")
-	cmd.Flags().Uint64Var(&o.since, "since", 0, "only revisions after this `one`")
+	cmd.Flags().Uint64Var(&o.since, "since", 0, "only revisions after this `revision`")
 	cmd.Flags().BoolVar(&o.json, "json", false, "print one JSON object a line")
 	return cmd
 }
@@ -92,7 +92,7 @@ func (d *deps) printEvent(st client.Status, all bool, paint func(client.State, s
 	case st.ExitCode != nil || st.ExitSignal != 0:
 		detail = " " + exitOf(st.Snapshot)
 	case st.Error != nil:
-		detail = fmt.Sprintf(" %s: %s", st.Error.Stage, st.Error.Message)
+		detail = fmt.Sprintf(" %s: %s", st.Error.Stage, failureText(st.Error))
 	case st.TargetPID != 0:
 		detail = fmt.Sprintf(" pid %d", st.TargetPID)
 	}

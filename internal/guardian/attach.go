@@ -101,10 +101,12 @@ func (a *attachment) write(r *protocol.AttachRequest, turned, changed, gone <-ch
 				return
 			}
 		}
-		// The state is read before the output: what the record counts is in the
-		// log before the record is published.
+		// First how far the log goes, then the state: what is in the log while the
+		// target is not known to have ended is part of what the record counts, and
+		// what is in it when the record is there is cut where the record says.
+		limit := a.logEnd(reader)
 		d := server.board.read()
-		next, more, err := a.output(reader, cursor, buf, d)
+		next, more, err := a.output(reader, cursor, buf, d, limit)
 		if err != nil {
 			return
 		}
@@ -160,10 +162,16 @@ func firstOffset(r *protocol.AttachRequest, reader *output.Reader) int64 {
 
 // output sends one piece of output, or the gap before it, and tells whether
 // there may be more. Nothing beyond the end that a final record names is sent.
-func (a *attachment) output(reader *output.Reader, cursor int64, buf []byte, d lifecycle.Durable) (next int64, more bool, err error) {
-	if d.State.Final() && d.Record != nil && d.Record.Drain != lifecycle.DrainUnknown {
-		buf = buf[:max(0, min(int64(len(buf)), d.Record.EndOffset-cursor))]
+func (a *attachment) output(reader *output.Reader, cursor int64, buf []byte, d lifecycle.Durable, limit int64) (next int64, more bool, err error) {
+	switch {
+	case d.State == lifecycle.Exited:
+		return cursor, false, nil // until it is known where the output ends
+	case d.State.Final() && d.Record != nil && d.Record.Drain != lifecycle.DrainUnknown:
+		limit = d.Record.EndOffset
+	case d.State.Final():
+		limit = a.logEnd(reader)
 	}
+	buf = buf[:max(0, min(int64(len(buf)), limit-cursor))]
 	if len(buf) == 0 {
 		return cursor, false, nil
 	}
@@ -183,6 +191,15 @@ func (a *attachment) output(reader *output.Reader, cursor int64, buf []byte, d l
 	next = cursor + int64(n)
 	err = a.send(protocol.AttachFrame{Output: &protocol.OutputFrame{Offset: cursor, Next: next, Bytes: buf[:n]}})
 	return next, n > 0, err
+}
+
+// logEnd is the end of the log as of now.
+func (a *attachment) logEnd(reader *output.Reader) int64 {
+	if c := a.conn.server.session.term.capture.Load(); c != nil {
+		return c.End()
+	}
+	_, end, _ := reader.Bounds()
+	return end
 }
 
 // send writes one frame, however long the client takes: a viewer is never closed

@@ -72,6 +72,9 @@ func (c *conn) hello() error {
 		return c.turnAway(protocol.Refuse(protocol.CodeUnauthorized, "cannot talk to this session: it belongs to another user"))
 	}
 	frame, err := protocol.ReadFrame(c.net, nil)
+	if err != nil && isClosed(c.server.leaving) {
+		return err // it starts over with the next guardian
+	}
 	if err != nil {
 		return c.turnAway(protocol.Refuse(protocol.CodeMalformed, "cannot read the hello: "+err.Error()))
 	}

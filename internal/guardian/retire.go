@@ -22,11 +22,25 @@ func (s *session) retireSession(m *mutation) {
 		s.step(lifecycle.Event{Kind: lifecycle.EndTerminal})
 		s.settleNow(m, protocol.RetireAnswer{MutationID: m.id, Record: s.state.Record})
 	case s.state.State.Final():
-		s.admit(m, func() { s.releaseOwner(m.id) })
+		if s.admit(m, func() { s.releaseOwner(m.id) }) {
+			s.noteLostOutput()
+		}
 	default:
 		s.refuse(m, protocol.Refuse(protocol.CodeNotEnded,
 			"cannot retire: the session is "+string(s.state.State)))
 	}
+}
+
+// noteLostOutput says in the record what a retirement gives up: output that could
+// not be written and that nobody will hold any more.
+func (s *session) noteLostOutput() {
+	c := s.term.capture.Load()
+	if c == nil || c.State().Err == nil {
+		return
+	}
+	s.step(lifecycle.Event{Kind: lifecycle.FailCleanup, Failure: &lifecycle.Failure{
+		Stage: "output", Message: "the end of the output could not be written: " + c.State().Err.Error(),
+	}})
 }
 
 // releaseOwner tells the owner to leave and waits for its end; one that does not

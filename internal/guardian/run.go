@@ -73,6 +73,10 @@ func Run(c Config, stderr io.Writer) int {
 		tell(protocol.Ready{Error: asFailure(&stageError{"environment", err})})
 		return 1
 	}
+	// Before anybody can know the pid: from then on a SIGTERM has its bye.
+	hangups, ends := make(chan os.Signal, 1), make(chan os.Signal, 1)
+	signal.Notify(hangups, syscall.SIGHUP, syscall.SIGINT, syscall.SIGQUIT, syscall.SIGTSTP)
+	signal.Notify(ends, syscall.SIGTERM)
 	g, err := begin(c)
 	if errors.Is(err, errAlready) {
 		tell(protocol.Ready{Already: true})
@@ -83,7 +87,7 @@ func Run(c Config, stderr io.Writer) int {
 		return 1
 	}
 	tell(protocol.Ready{Generation: g.session.state.Generation})
-	g.run()
+	g.run(ends)
 	return 0
 }
 
@@ -124,11 +128,7 @@ type guardian struct {
 }
 
 // run serves until the session lets the guardian go.
-func (g *guardian) run() {
-	hangups := make(chan os.Signal, 1)
-	signal.Notify(hangups, syscall.SIGHUP, syscall.SIGINT, syscall.SIGQUIT, syscall.SIGTSTP)
-	ends := make(chan os.Signal, 1)
-	signal.Notify(ends, syscall.SIGTERM)
+func (g *guardian) run(ends <-chan os.Signal) {
 	go func() {
 		<-ends
 		g.session.post(leave{})

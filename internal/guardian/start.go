@@ -19,6 +19,7 @@ const (
 	startPatience = 10 * time.Second
 
 	defaultCols, defaultRows = 80, 24
+	defaultUmask             = 0o022
 	// maxCells is the largest size in either direction that the kernel takes.
 	maxCells = 65_535
 )
@@ -82,6 +83,9 @@ func checkSpec(spec protocol.StartSpec) *protocol.Error {
 			return invalid("%v", err)
 		}
 	}
+	if spec.Umask != nil && (*spec.Umask < 0 || *spec.Umask > 0o777) {
+		return invalid("the umask is not within 0 to 0777")
+	}
 	if spec.History < 0 {
 		return invalid("the history is negative")
 	}
@@ -109,7 +113,10 @@ func (s *session) spawn() {
 	spec := ownerlink.Launch{
 		Version: ownerlink.Version, Session: s.dir.Bootstrap().Session,
 		Program: l.spec.Program, Args: l.spec.Args, Cwd: l.spec.Cwd, Env: l.spec.Env,
-		Report: l.spec.Capsule != nil, History: l.spec.History,
+		Umask: defaultUmask, Report: l.spec.Capsule != nil, History: l.spec.History,
+	}
+	if l.spec.Umask != nil {
+		spec.Umask = *l.spec.Umask
 	}
 	if len(spec.Cwd) == 0 {
 		spec.Cwd = []byte("/")

@@ -15,8 +15,8 @@
 // record tells of. What cannot be written is kept, tried again every second and
 // reported as not durable; it is no reason to leave.
 //
-// The target begins with every signal at its default and none blocked, a umask of
-// 022, the terminal on descriptors 0 to 2 and, for a capsule's runtime, the report
+// The target begins with every signal at its default and none blocked, the umask
+// that was asked for, the terminal on descriptors 0 to 2 and, for a capsule's runtime, the report
 // pipe on 3; it is the terminal's foreground group before its first instruction.
 // A file that is neither a program nor begins with #! is not started: no shell
 // stands in for the kernel. The target stays a zombie until its end is recorded
@@ -26,9 +26,12 @@
 // the owner lets go of the slave: from then on a hang-up of the master says that
 // nobody has the terminal open.
 //
-// A guardian that is lost is replaced in one thing only: the owner captures the
-// output itself, from the duplicates that it holds. Nobody can connect meanwhile.
-// The owner leaves when the target's end and the end of its output are recorded,
+// A guardian that is lost is replaced: the owner starts the next one beside itself
+// and hands it the terminal, the pipe, the listening socket and a new channel. One
+// that said bye is replaced when output or a client waits. A guardian that somebody
+// else has started claims the same at owner.sock. When guardians keep being lost
+// the owner captures the output itself until one claims the session. The owner
+// leaves when the target's end and the end of its output are recorded,
 // no descendant is left, and terminal and pipe are empty; or when it is released.
 //
 // It never decides that a program has to end: neither the loss of the guardian

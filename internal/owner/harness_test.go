@@ -108,7 +108,7 @@ func startIn(t *testing.T, dir *sessiondir.Dir, l ownerlink.Launch, wrap ...stri
 		t: t, dir: dir,
 		states: make(chan ownerlink.State, 4096), ended: make(chan struct{}), ran: make(chan struct{}),
 	}
-	l.Version, l.Session = ownerlink.Version, dir.ID()
+	l.Version, l.Session, l.Umask = ownerlink.Version, dir.ID(), 0o022
 	var err error
 	g.out, err = dir.Output()
 	must(t, err)

@@ -150,7 +150,6 @@ func (o *owner) begin() {
 
 // prepare is all that has to be right before anything may be launched.
 func (o *owner) prepare() (launch ownerlink.Launch, err error) {
-	unix.Umask(0o022) // the guardian's is not for the target
 	if err := unix.Chdir("/"); err != nil {
 		return launch, fmt.Errorf("cannot change to the root directory: %w", err)
 	}
@@ -184,6 +183,7 @@ func (o *owner) prepare() (launch ownerlink.Launch, err error) {
 		return launch, err
 	}
 	o.history, o.idle, o.next.socket = launch.History, launch.Idle, launch.Socket
+	unix.Umask(launch.Umask & 0o777) // the guardian's is not for the target
 	if o.next.listen, err = ownerlink.Listen(o.in.dir); err != nil {
 		return launch, err
 	}

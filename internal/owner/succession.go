@@ -20,8 +20,9 @@ const (
 	// that starting the next one does not cure.
 	lossWindow = time.Minute
 	maxLosses  = 5
-	// claimPatience is how long a guardian that has the session's lock may take
-	// until it claims the session.
+	// claimFirst is how long a guardian that found the session's lock held is
+	// believed at first; each further one twice as long, up to claimPatience.
+	claimFirst    = 5 * time.Millisecond
 	claimPatience = time.Second
 )
 
@@ -47,6 +48,7 @@ type succession struct {
 	bye     bool        // the guardian has said that it leaves for want of work
 	losses  []time.Time // in the last lossWindow
 	retryAt time.Time   // zero: no start is due
+	already int         // in a row
 	startup *os.File    // of the guardian started last, until it was read
 	waiting *needWatch  // nil: nobody looks whether a guardian is needed
 }
@@ -74,13 +76,20 @@ func (o *owner) loseGuardian(l lostChannel) {
 	o.channel.Close()
 	close(o.voice.box)
 	o.voice, o.channel = nil, nil
-	switch ready := o.next.takeStartup(); {
+	ready := o.next.takeStartup()
+	if !ready.Already {
+		o.next.already = 0
+	}
+	switch {
 	case !o.launched:
 	case o.next.bye:
 		o.next.waiting = o.watchNeed()
 	case ready.Already:
-		// Somebody else's guardian has the lock and will claim the session.
-		o.next.retryAt = time.Now().Add(claimPatience)
+		// Somebody else's guardian has the lock and will claim the session, or the
+		// last one's is not free yet: the kernel closes a dead process' files one
+		// after the other.
+		o.next.retryAt = time.Now().Add(min(claimFirst<<min(o.next.already, 10), claimPatience))
+		o.next.already++
 	default:
 		o.countLoss()
 	}

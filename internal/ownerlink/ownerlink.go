@@ -47,6 +47,7 @@ type Launch struct {
 	Args    [][]byte                          `json:"args,omitempty"` // after the program's name
 	Cwd     []byte                            `json:"cwd"`
 	Env     map[protocol.Bytes]protocol.Bytes `json:"env,omitempty"`
+	Umask   int                               `json:"umask"`
 	// Report gives the target the write end of a pipe as descriptor 3, on which a
 	// capsule's runtime tells how its guest fares (frames of lifecycle.Report).
 	Report bool `json:"report,omitempty"`

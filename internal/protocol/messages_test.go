@@ -60,7 +60,7 @@ func exampleStart() StartSpec {
 	return StartSpec{
 		Program: []byte("sh"), Args: [][]byte{[]byte("-c"), []byte("exit 7"), {0xff, 0x00}}, Cwd: []byte("/tmp"),
 		Env:  map[Bytes]Bytes{"PATH": "/usr/bin:/bin", "A\xff": "", "TERM": "xterm"},
-		Size: &Size{Cols: 100, Rows: 30}, History: 65_536,
+		Size: &Size{Cols: 100, Rows: 30}, Umask: new(int), History: 65_536,
 	}
 }
 

@@ -58,7 +58,8 @@ type StartSpec struct {
 	Program []byte `json:"program,omitempty"`
 	// Args are the arguments after the program's name.
 	Args    [][]byte           `json:"args,omitempty"`
-	Cwd     []byte             `json:"cwd,omitempty"` // absent: /
+	Cwd     []byte             `json:"cwd,omitempty"`   // absent: /
+	Umask   *int               `json:"umask,omitempty"` // absent: 022
 	Env     map[Bytes]Bytes    `json:"env,omitempty"`
 	Size    *Size              `json:"size,omitempty"` // absent: the session's, else 80x24
 	Capsule *lifecycle.Capsule `json:"capsule,omitempty"`

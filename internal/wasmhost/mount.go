@@ -230,6 +230,9 @@ func (m *mount) Link(oldPath, newPath string) sys.Errno {
 
 func (m *mount) two(from, to string, act func(old, dest *place) error) sys.Errno {
 	return m.at(strings.TrimRight(from, "/"), false, m.mayMove, func(old *place) error {
+		if text, err := readlinkat(old.dir, old.name); err == nil && climbs(text) {
+			return unix.EPERM // made by the host; elsewhere it may lead out
+		}
 		old.mustDir = strings.HasSuffix(from, "/")
 		errno := m.at(strings.TrimRight(to, "/"), false, m.mayMove, func(dest *place) error {
 			dest.mustDir = strings.HasSuffix(to, "/")
@@ -254,7 +257,7 @@ func (m *mount) Symlink(target, link string) sys.Errno {
 		switch {
 		case p.mustDir:
 			return unix.ENOENT
-		case leadsOut(p.canon, target):
+		case climbs(target):
 			return unix.EPERM
 		}
 		return unix.Symlinkat(target, p.dir, p.name)
@@ -274,6 +277,13 @@ func (m *mount) Readlink(path string) (string, sys.Errno) {
 		return "", errno
 	}
 	return text, 0
+}
+
+// climbs says whether a link with this text may point above where it stands. The
+// guest may make none: wherever such a link is moved or linked to, and whatever
+// other links are on its way, one that only goes down stays inside.
+func climbs(target string) bool {
+	return strings.HasPrefix(target, "/") || slices.Contains(names(target), "..")
 }
 
 // leadsOut says whether a link with this text, at the place with these names, points above the mount.

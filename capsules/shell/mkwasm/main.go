@@ -2,12 +2,16 @@
 
 // Command mkwasm builds the shell's capsule for wasip1.
 //
-// It exists for one reason. The interpreter mvdan.cc/sh/v3/interp joins the
-// sides of a pipeline by a pipe of the system. For GOOS=js, which has none, it
-// has a build with pipes inside the process; wasip1 has none either, but is
-// left out of that build constraint. mkwasm makes a copy of the module as it is
-// in the module cache, checked by go.sum, moves that one constraint, and builds
-// with a go.mod that points to the copy. The project's go.mod is not touched.
+// It exists because the interpreter mvdan.cc/sh/v3/interp joins the sides of a
+// pipeline by a pipe of the system. For GOOS=js, which has none, it has a build
+// with pipes inside the process; wasip1 has none either, but is left out of
+// that build constraint. mkwasm makes a copy of the module as it is in the
+// module cache, checked by go.sum, moves that one constraint, and builds with a
+// go.mod that points to the copy. The project's go.mod is not touched.
+//
+// As the copy is there, it also gets right what the interpreter gives no handle
+// to: the name it goes by, who complains of a redirection, and whether a stream
+// is a terminal. See [edits].
 //
 // By default the copy is made under a fixed name below the module's root, because
 // a binary records where a replaced module came from: so the same input gives
@@ -160,7 +164,7 @@ func copyModule(from, to string) error {
 	if err := os.RemoveAll(to); err != nil {
 		return fmt.Errorf("cannot remove the old copy: %w", err)
 	}
-	moved := 0
+	moved, edited := 0, 0
 	err := filepath.WalkDir(from, func(name string, e fs.DirEntry, err error) error {
 		if err != nil {
 			return err
@@ -191,13 +195,19 @@ func copyModule(from, to string) error {
 			rel = "interp/stdin_process.go" // the old name alone would mean js
 			moved++
 		}
+		for _, e := range edits() {
+			if e.file == filepath.ToSlash(rel) && err == nil {
+				data, err = e.apply(data)
+				edited++
+			}
+		}
 		if err != nil {
 			return fmt.Errorf("%s: %w", rel, err)
 		}
 		return os.WriteFile(filepath.Join(to, rel), data, 0o666)
 	})
-	if err == nil && moved != 2 {
-		err = errors.New("its files are not those expected: look whether it supports wasip1 by itself now")
+	if err == nil && (moved != 2 || edited != len(edits())) {
+		err = errors.New("its files are not those expected: look what the new version does by itself now")
 	}
 	if err != nil {
 		return fmt.Errorf("cannot copy %s: %w", module, err)
@@ -212,4 +222,37 @@ func constrain(source []byte, from, to string) ([]byte, error) {
 		return nil, fmt.Errorf("no build constraint %q", from)
 	}
 	return bytes.Replace(source, old, []byte("\n//go:build "+to+"\n"), 1), nil
+}
+
+// edit replaces a text that must be there a known number of times.
+type edit struct {
+	file  string
+	old   string
+	new   string
+	times int
+}
+
+func (e edit) apply(source []byte) ([]byte, error) {
+	if got := bytes.Count(source, []byte(e.old)); got != e.times {
+		return nil, fmt.Errorf("%q is there %d times, not %d", e.old, got, e.times)
+	}
+	return bytes.ReplaceAll(source, []byte(e.old), []byte(e.new)), nil
+}
+
+// edits are the changes of the interpreter's code.
+func edits() []edit {
+	const anyError, ourError = `r.errf("%v\n", err)`, `r.errf("mur shell: %v\n", err)`
+	return []edit{
+		{"interp/vars.go", `vr.Str = "gosh"`, `vr.Str = "shell"`, 1},
+		{"interp/vars.go", anyError, ourError, 1},
+		{"interp/runner.go", anyError, ourError, 2},
+		// There are no file descriptors to ask the system about, so the stream
+		// itself is asked.
+		{
+			"interp/test.go", "\t\tif f, ok := f.(interface{ Fd() uintptr }); ok {\n",
+			"\t\tif s, ok := f.(jsReader); ok {\n\t\t\tf = s.Reader\n\t\t}\n" +
+				"\t\tif f, ok := f.(interface{ IsTerminal() bool }); ok {\n\t\t\treturn f.IsTerminal()\n\t\t}\n" +
+				"\t\tif f, ok := f.(interface{ Fd() uintptr }); ok {\n", 1,
+		},
+	}
 }

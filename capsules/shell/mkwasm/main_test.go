@@ -30,6 +30,16 @@ func TestAConstraintIsMovedOrMissed(t *testing.T) {
 	}
 }
 
+func TestATextIsEditedOrMissed(t *testing.T) {
+	e := edit{old: "a", new: "b", times: 2}
+	if got, err := e.apply([]byte("xaya")); err != nil || string(got) != "xbyb" {
+		t.Errorf("got %q, %v", got, err)
+	}
+	if _, err := e.apply([]byte("xa")); err == nil {
+		t.Error("a text that is not there as often was replaced")
+	}
+}
+
 func TestAModuleThatChangedIsNotBuilt(t *testing.T) {
 	from, to := t.TempDir(), filepath.Join(t.TempDir(), "sh")
 	if err := os.Mkdir(filepath.Join(from, "interp"), 0o755); err != nil {

@@ -60,8 +60,10 @@ type Call struct {
 	// Terminal is set when standard output is the terminal.
 	Terminal *Terminal
 
-	out    *bufio.Writer
+	out    buffer
 	broken bool
+	line   string // how it is called, for --help
+	asked  bool   // --help was among the options
 }
 
 // Command is an entry of the table.
@@ -72,14 +74,23 @@ type Command struct {
 	Run     func(ctx context.Context, c *Call) int
 }
 
+// Line is the command with its arguments, as a usage message shows it.
+func (cmd Command) Line() string { return strings.TrimSpace(cmd.Name + " " + cmd.Usage) }
+
 // Invoke runs the command with its output buffered and says how it ended.
 func (cmd Command) Invoke(ctx context.Context, c *Call) int {
 	if c.Stdin == nil {
 		c.Stdin = strings.NewReader("")
 	}
 	c.Stdin = &input{ctx: ctx, call: c, from: c.Stdin}
-	c.out = bufio.NewWriterSize(&output{ctx: ctx, call: c, to: c.Stdout}, 8<<10)
-	status := cmd.Run(ctx, c)
+	c.out = buffer{bufio.NewWriterSize(&output{ctx: ctx, call: c, to: c.Stdout}, 8<<10)}
+	c.line = cmd.Line()
+	status := statusOK
+	if len(c.Args) > 1 && c.Args[1] == "--help" {
+		c.println("usage: " + c.line)
+	} else {
+		status = cmd.Run(ctx, c)
+	}
 	c.flush()
 	switch {
 	case c.broken:
@@ -89,6 +100,17 @@ func (cmd Command) Invoke(ctx context.Context, c *Call) int {
 	}
 	return status
 }
+
+// buffer is a command's output on its way. It has no ReadFrom, and so is not a
+// *bufio.Writer: io.Copy would let that one fill its buffer straight from
+// [input], which flushes the same buffer before it reads, and what was flushed
+// would be written again.
+type buffer struct{ to *bufio.Writer }
+
+func (b buffer) Write(p []byte) (int, error)          { return b.to.Write(p) }
+func (b buffer) WriteString(text string) (int, error) { return b.to.WriteString(text) }
+func (b buffer) WriteByte(ch byte) error              { return b.to.WriteByte(ch) }
+func (b buffer) WriteRune(r rune) (int, error)        { return b.to.WriteRune(r) }
 
 // output writes until the context ends and remembers that the reader left.
 type output struct {
@@ -126,10 +148,10 @@ func (i *input) Read(p []byte) (int, error) {
 
 // flush reports a failure once; a reader that left is no failure to report.
 func (c *Call) flush() {
-	err := c.out.Flush()
+	err := c.out.to.Flush()
 	if err != nil && !c.broken && !errors.Is(err, context.Canceled) && !errors.Is(err, errReported) {
 		c.errorf("cannot write: %s", reason(err))
-		c.out.Reset(refusing{})
+		c.out.to.Reset(refusing{})
 	}
 }
 
@@ -156,8 +178,13 @@ func (c *Call) fail(format string, args ...any) int {
 	return statusError
 }
 
-// usage writes a message about the arguments.
+// usage writes a message about the arguments, or how to call the command when
+// that was asked.
 func (c *Call) usage(format string, args ...any) int {
+	if c.asked {
+		c.println("usage: " + c.line)
+		return statusOK
+	}
 	c.errorf(format, args...)
 	fmt.Fprintf(c.Stderr, "hint: help %s\n", c.name())
 	return statusUsage

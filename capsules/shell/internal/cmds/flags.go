@@ -51,6 +51,7 @@ func (c *Call) parse(spec string, long map[string]byte) (flags, error) {
 		case strings.HasPrefix(arg, "--"):
 			name, value, given := strings.Cut(arg[2:], "=")
 			letter, ok := long[name]
+			c.asked = c.asked || arg == "--help"
 			if !ok {
 				return f, fmt.Errorf("unknown option %s", arg)
 			}

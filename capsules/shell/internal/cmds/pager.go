@@ -57,7 +57,6 @@ func runLess(ctx context.Context, c *Call) int {
 		if err != nil {
 			break
 		}
-		p.resize(c.Terminal.Size())
 		if p.key(ctx, c, key) {
 			break
 		}
@@ -129,7 +128,8 @@ func clip(line string, cols int) string {
 	return line
 }
 
-// nextKey returns one key: a byte, or an escape sequence that arrived whole.
+// nextKey returns one key: a byte, or an escape sequence that arrived whole. It
+// acts on the screen as that is by then.
 func (p *pager) nextKey(ctx context.Context, c *Call) (string, error) {
 	if len(p.keys) == 0 {
 		keys, err := c.Terminal.ReadKeys(ctx)
@@ -137,6 +137,7 @@ func (p *pager) nextKey(ctx context.Context, c *Call) (string, error) {
 			return "", err
 		}
 		p.keys = keys
+		p.resize(c.Terminal.Size())
 	}
 	size := 1
 	if len(p.keys) > 2 && p.keys[0] == 0x1b && (p.keys[1] == '[' || p.keys[1] == 'O') {

@@ -56,3 +56,27 @@ func TestThePagerMovesAndSearches(t *testing.T) {
 		t.Error("controls in the text are not shown as text")
 	}
 }
+
+func TestThePagerFollowsTheSizeOfItsScreen(t *testing.T) {
+	b := newBench(t, map[string]string{"f": strings.Repeat("x\n", 100)})
+	sizes := [][2]int{{40, 11}, {40, 21}, {60, 6}}
+	var out bytes.Buffer
+	b.invoke(context.Background(), &Call{
+		Args: []string{"less", "f"}, Stdout: &out, Stderr: io.Discard,
+		Terminal: &Terminal{
+			Size: func() (int, int) { return sizes[0][0], sizes[0][1] },
+			ReadKeys: func(context.Context) ([]byte, error) {
+				if sizes = sizes[1:]; len(sizes) == 0 {
+					sizes = [][2]int{{40, 11}}
+					return []byte("q"), nil
+				}
+				return []byte("j"), nil
+			},
+		},
+	})
+	for _, want := range []string{"f lines 1-10 of 100", "f lines 2-21 of 100", "f lines 3-7 of 100"} {
+		if !strings.Contains(out.String(), want) {
+			t.Errorf("%q was not shown", want)
+		}
+	}
+}

@@ -21,7 +21,7 @@ func runCat(ctx context.Context, c *Call) int {
 	number := 0
 	return c.eachFile(ctx, f.args, func(_ string, r io.Reader) error {
 		if !f.has('n') {
-			_, err := io.Copy(c.out, onlyReader{r})
+			_, err := io.Copy(c.out, r)
 			return err
 		}
 		return lines(r, func(line string, last bool) error {
@@ -31,9 +31,6 @@ func runCat(ctx context.Context, c *Call) int {
 		})
 	})
 }
-
-// onlyReader keeps io.Copy from finding a way around the buffers.
-type onlyReader struct{ io.Reader }
 
 func ending(last bool) string {
 	if last {
@@ -114,7 +111,7 @@ func runTail(ctx context.Context, c *Call) int {
 			if _, err := io.CopyN(io.Discard, r, int64(max(count-1, 0))); err != nil {
 				return nil // shorter than that
 			}
-			_, err := io.Copy(c.out, onlyReader{r})
+			_, err := io.Copy(c.out, r)
 			return err
 		case letter == 'c':
 			return c.tailBytes(r, count)
@@ -274,7 +271,7 @@ func runTee(ctx context.Context, c *Call) int {
 		defer file.Close()
 		to = append(to, file)
 	}
-	if _, err := io.Copy(io.MultiWriter(to...), onlyReader{c.Stdin}); err != nil && !c.stopped(ctx) {
+	if _, err := io.Copy(io.MultiWriter(to...), c.Stdin); err != nil && !c.stopped(ctx) {
 		status = c.fail("cannot copy: %s", reason(err))
 	}
 	return status
@@ -307,7 +304,7 @@ func (c *Call) sum(ctx context.Context, h hash.Hash) int {
 	}
 	return c.eachFile(ctx, f.args, func(name string, r io.Reader) error {
 		h.Reset()
-		if _, err := io.Copy(h, onlyReader{r}); err != nil {
+		if _, err := io.Copy(h, r); err != nil {
 			return err
 		}
 		return c.println(hex.EncodeToString(h.Sum(nil)) + "  " + name)
@@ -328,7 +325,7 @@ func (c *Call) checkSums(ctx context.Context, lists []string, h hash.Hash) int {
 			h.Reset()
 			file, err := c.open(ctx, name)
 			if err == nil {
-				_, err = io.Copy(h, onlyReader{file})
+				_, err = io.Copy(h, file)
 				file.Close()
 			}
 			verdict := "OK"

@@ -229,6 +229,36 @@ func TestResizeDrawsTheLineAnew(t *testing.T) {
 	}
 }
 
+func TestResizeLeavesNothingOfTheOldDrawing(t *testing.T) {
+	check := func(t failing, from, to, back int, text string) {
+		d := &desk{Editor: &Editor{}, grid: newGrid(t, from, 100)}
+		d.grid.write([]byte("old\r\n"))
+		d.start()
+		keys := "\x1b[200~" + text + "\x1b[201~" + strings.Repeat(left_, back)
+		d.types(keys)
+		d.grid.resize(to)
+		d.grid.write(d.Resize(to, 100))
+		fresh := &desk{Editor: &Editor{}, grid: newGrid(t, to, 100)}
+		fresh.grid.write([]byte("old\r\n"))
+		fresh.start()
+		fresh.types(keys)
+		if got, want := d.grid.text(), fresh.grid.text(); got != want {
+			t.Fatalf("%q from %d to %d, %d back:\n%s\nwant\n%s", text, from, to, back, got, want)
+		}
+		if d.grid.row != fresh.grid.row || d.grid.col != fresh.grid.col {
+			t.Fatalf("%q from %d to %d, %d back: the cursor is at %d,%d, want %d,%d", text, from, to, back,
+				d.grid.row, d.grid.col, fresh.grid.row, fresh.grid.col)
+		}
+	}
+	check(t, 40, 17, 0, strings.Repeat("x", 38)) // the line ends at the edge
+	check(t, 40, 60, 0, strings.Repeat("x", 38))
+	check(t, 20, 7, 30, strings.Repeat("x", 50))
+	rapid.Check(t, func(t *rapid.T) {
+		text := rapid.StringOfN(rapid.SampledFrom([]rune("abc日\n")), 0, 80, -1).Draw(t, "text")
+		check(t, rapid.IntRange(4, 30).Draw(t, "from"), rapid.IntRange(4, 30).Draw(t, "to"), rapid.IntRange(0, 90).Draw(t, "back"), text)
+	})
+}
+
 func TestClearKeepsTheLine(t *testing.T) {
 	d := newDesk(t, 20)
 	d.types("old\r")

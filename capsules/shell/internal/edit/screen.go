@@ -48,10 +48,10 @@ type screen struct {
 	row int // the cursor's row, counted from the first row drawn
 	top int // the first row of the layout that is shown
 
-	// What was drawn last, to find its place again after a resize.
-	text   []rune
-	cursor int
-	shown  string
+	// What was drawn last, to find its place again after a resize: the rows
+	// and the cursor in them.
+	drawn []string
+	at    place
 }
 
 // place is a position in the layout.
@@ -110,7 +110,6 @@ func layout(prompt string, text []rune, cursor, cols int) (rows []string, at pla
 // draw returns what replaces the last drawing by this one.
 func (s *screen) draw(prompt string, text []rune, cursor int) string {
 	rows, at := layout(prompt, text, cursor, s.cols)
-	s.text, s.cursor, s.shown = text, cursor, prompt
 	// A text higher than the screen is shown in part, around the cursor.
 	switch {
 	case len(rows) <= s.rows:
@@ -132,6 +131,7 @@ func (s *screen) draw(prompt string, text []rune, cursor int) string {
 		}
 		b.WriteString(row)
 	}
+	s.drawn, s.at = rows[s.top:last], place{at.row - s.top, at.col}
 	b.WriteString(up(last - 1 - at.row))
 	b.WriteByte('\r')
 	if col := min(at.col, s.cols-1); col > 0 {
@@ -148,12 +148,37 @@ func up(rows int) string {
 	return fmt.Sprintf("\x1b[%dA", rows)
 }
 
-// resize finds the cursor's row again: a terminal breaks its rows anew.
+// resize finds the cursor's row again: a terminal breaks its rows anew. One
+// that cuts them off instead cannot be told apart.
 func (s *screen) resize(cols, rows int) {
-	_, at := layout(s.shown, s.text, s.cursor, cols)
+	s.row = min(rewrapped(s.drawn, s.at, cols), rows-1)
 	s.cols, s.rows = cols, rows
-	s.row = min(at.row, rows-1)
 	s.top = 0
+}
+
+// rewrapped returns the row a cursor in drawn rows is in when these are broken
+// anew. Rows belong together up to the next line feed, also one that only made
+// room for the cursor; so this is not the layout of the text for that width.
+func rewrapped(rows []string, at place, cols int) int {
+	row, col := 0, 0
+	for i, text := range rows[:min(at.row+1, len(rows))] {
+		line, ended := strings.CutSuffix(text, "\r\n")
+		old := 0
+		for _, r := range line {
+			w := width.Rune(r)
+			if col+w > cols {
+				row, col = row+1, 0
+			}
+			if i == at.row && old >= at.col && w > 0 {
+				return row
+			}
+			col, old = col+w, old+w
+		}
+		if ended && i < at.row {
+			row, col = row+1, 0
+		}
+	}
+	return row
 }
 
 // forget says that the screen was erased and the cursor is at its top.

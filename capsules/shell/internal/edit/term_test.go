@@ -25,6 +25,7 @@ type grid struct {
 	t        failing
 	cols     int
 	rows     [][]string
+	soft     []bool // the row goes on in the next one
 	row, col int
 	wrap     bool // at the edge: the next character goes to the next row
 	height   int  // rows of the screen; older ones cannot be reached
@@ -44,6 +45,7 @@ func (g *grid) newRow() {
 		row[i] = blank
 	}
 	g.rows = append(g.rows, row)
+	g.soft = append(g.soft, false)
 }
 
 // top is the first row on the screen.
@@ -101,6 +103,7 @@ func (g *grid) put(r rune) {
 		return
 	}
 	if g.wrap || g.col+w > g.cols {
+		g.soft[g.row] = true
 		g.lineFeed()
 		g.col, g.wrap = 0, false
 	}
@@ -131,9 +134,10 @@ func (g *grid) control(params string, final byte) {
 			g.rows[g.row][i] = blank
 		}
 		g.rows = g.rows[:g.row+1]
+		g.soft = append(g.soft[:g.row], false)
 		g.wrap = false
 	case final == 'J' && params == "2":
-		g.rows = nil
+		g.rows, g.soft = nil, nil
 		for range g.row + 1 {
 			g.newRow()
 		}
@@ -153,4 +157,63 @@ func (g *grid) text() string {
 		lines = append(lines, strings.TrimRight(strings.Join(row, ""), " "))
 	}
 	return strings.TrimRight(strings.Join(lines, "\n"), "\n")
+}
+
+// resize breaks the rows anew, as most terminals do. Blanks at the end of a
+// line are taken for never written.
+func (g *grid) resize(cols int) {
+	old := *g
+	g.cols, g.rows, g.soft, g.row, g.col, g.wrap = cols, nil, nil, 0, 0, false
+	g.newRow()
+	var found place
+	for row := 0; row < len(old.rows); {
+		var line []string
+		cursor := -1
+		for {
+			if row == old.row {
+				cursor = len(line) + old.col
+			}
+			line = append(line, old.rows[row]...)
+			if row++; !old.soft[row-1] {
+				break
+			}
+			if old.rows[row][1] == half && line[len(line)-1] == blank {
+				line = line[:len(line)-1] // there was no room for a wide character
+			}
+		}
+		for len(line) > max(cursor, 0) && line[len(line)-1] == blank {
+			line = line[:len(line)-1]
+		}
+		at := g.putLine(line, cursor)
+		if row < len(old.rows) {
+			g.lineFeed()
+			g.col, g.wrap = 0, false
+		}
+		if cursor >= 0 {
+			found = at
+		}
+	}
+	g.row, g.col, g.wrap = found.row, found.col, false
+}
+
+// putLine writes the cells of a line and returns where its cell cursor is now.
+func (g *grid) putLine(line []string, cursor int) (at place) {
+	for i, cell := range line {
+		for _, r := range cell {
+			g.put(r)
+		}
+		if i == cursor {
+			at = place{g.row, max(0, g.col-1)}
+			if g.wrap {
+				at.col = g.cols - 1
+			}
+			if i+1 < len(line) && line[i+1] == half && at.col > 0 {
+				at.col--
+			}
+		}
+	}
+	if cursor >= len(line) {
+		at = place{g.row, g.col}
+	}
+	return at
 }

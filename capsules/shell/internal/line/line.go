@@ -42,6 +42,9 @@ func (d *Discipline) signal() {
 	d.change = make(chan struct{})
 }
 
+// IsTerminal is for "test -t".
+func (d *Discipline) IsTerminal() bool { return true }
+
 // Begin says that a command starts.
 func (d *Discipline) Begin() {
 	d.mu.Lock()

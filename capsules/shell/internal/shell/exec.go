@@ -19,16 +19,36 @@ const ownPrefix = "\x00"
 
 // override sends the calls of a few of the interpreter's builtins to ours.
 func (s *Shell) override(_ context.Context, args []string) ([]string, error) {
-	switch name := args[0]; name {
-	case "echo", "type", "history", "help":
-	case "command":
-		if len(args) < 2 || args[1] != "-v" && args[1] != "-V" {
-			return args, nil
-		}
+	name := args[0]
+	_, own := s.own[name]
+	help := len(args) > 1 && args[1] == "--help" && interp.IsBuiltin(name)
+	switch {
+	case absent(name) != "":
+	case name == "echo", name == "type", name == "history", name == "help":
+	case name == "command" && len(args) > 1 && (args[1] == "-v" || args[1] == "-V" || help):
+	case name == "exec" && len(args) > 1 && s.screen != nil && !s.runnable(args[1]):
+		// It cannot be run, which must not cost the user the session.
+		args = args[1:]
+	case help && !own && !takesAnything(name):
+		args = []string{"help", "-s", name}
 	default:
 		return args, nil
 	}
 	return append([]string{ownPrefix + args[0]}, args[1:]...), nil
+}
+
+// takesAnything says that --help is an argument like others to a builtin.
+func takesAnything(name string) bool {
+	switch name {
+	case ":", "true", "false", "test", "[", "echo":
+		return true
+	}
+	return false
+}
+
+// runnable says that exec finds something by a name.
+func (s *Shell) runnable(name string) bool {
+	return s.known(name) || interp.IsBuiltin(name) && absent(name) == "" || strings.Contains(name, "/")
 }
 
 // exec runs what is neither a function nor a builtin of the interpreter.
@@ -80,7 +100,13 @@ func (p *process) run(ctx context.Context, args []string) (int, error) {
 	s := p.shell
 	name := args[0]
 	if own, ok := s.own[name]; ok {
+		if len(args) > 1 && args[1] == "--help" && !takesAnything(name) {
+			return p.write(ctx, "usage: "+ownUsage(name)+"\n"), nil
+		}
 		return own(ctx, p, args)
+	}
+	if absent(name) != "" {
+		return runAbsent(ctx, p, args)
 	}
 	if cmd, ok := s.commands[name]; ok {
 		c := p.call(args)
@@ -93,7 +119,10 @@ func (p *process) run(ctx context.Context, args []string) (int, error) {
 	if strings.Contains(name, "/") {
 		return p.file(ctx, args), nil
 	}
-	fmt.Fprintf(p.std.err, "shell: %s: command not found (help lists the commands)\n", name)
+	if interp.IsBuiltin(name) { // only exec and other commands ask for one here
+		return s.status(ctx, p.std.err, builtinStatus(p.hc.Builtin(ctx, args))), nil
+	}
+	fmt.Fprintf(p.std.err, "mur shell: %s: command not found (help lists the commands)\n", name)
 	return statusNotFound, nil
 }
 
@@ -116,11 +145,6 @@ func (p *process) nested(ctx context.Context, args []string, env map[string]stri
 	inner.std.in = stdin
 	if stdin == nil {
 		inner.std.in = strings.NewReader("")
-	}
-	_, own := p.shell.own[args[0]]
-	_, known := p.shell.commands[args[0]]
-	if interp.IsBuiltin(args[0]) && !own && !known {
-		return p.shell.status(ctx, p.std.err, builtinStatus(p.hc.Builtin(ctx, args)))
 	}
 	status, err := inner.run(ctx, args)
 	if err != nil {
@@ -149,7 +173,7 @@ func builtinStatus(err error) error {
 func (p *process) file(ctx context.Context, args []string) int {
 	full := cmds.Abs(p.hc.Dir, args[0])
 	if info, err := p.shell.Files.Stat(full); err == nil && info.IsDir() {
-		fmt.Fprintf(p.std.err, "shell: %s: is a directory\n", args[0])
+		fmt.Fprintf(p.std.err, "mur shell: %s: is a directory\n", args[0])
 		return statusNotExecutable
 	}
 	return p.shell.scriptFile(ctx, p.std, p.hc.Dir, p.environ(), call{file: args[0], name: args[0], params: args[1:]})

@@ -96,7 +96,7 @@ func (s *session) remember(line string) {
 		return
 	}
 	if err := s.store.add(history[len(history)-1]); err != nil {
-		fmt.Fprintf(s.screen, "shell: the history is not kept: %s\n", cmds.Reason(err))
+		fmt.Fprintf(s.screen, "mur shell: the history is not kept: %s\n", cmds.Reason(err))
 		s.store.path = "" // said once
 	}
 }

@@ -45,7 +45,7 @@ func (p *process) write(ctx context.Context, text string) int {
 	case errors.Is(err, io.ErrClosedPipe), errors.Is(err, syscall.EPIPE):
 		return cmds.StatusBrokenPipe
 	}
-	fmt.Fprintf(p.std.err, "shell: cannot write: %s\n", cmds.Reason(err))
+	fmt.Fprintf(p.std.err, "mur shell: cannot write: %s\n", cmds.Reason(err))
 	return statusError
 }
 
@@ -146,6 +146,9 @@ func runType(ctx context.Context, p *process, args []string) (int, error) {
 			status = max(status, p.write(ctx, "builtin\n"))
 		case p.shell.known(name):
 			status = max(status, p.write(ctx, name+" is a shell builtin\n"))
+		case absent(name) != "":
+			fmt.Fprintf(p.std.err, "type: %s: not found\n", name)
+			status = statusError
 		default:
 			err := builtinStatus(p.hc.Builtin(ctx, slices.Concat([]string{"type"}, options, []string{name})))
 			status = max(status, p.shell.status(ctx, p.std.err, err))
@@ -167,6 +170,8 @@ func runCommand(ctx context.Context, p *process, args []string) (int, error) {
 			status = max(status, got)
 		case p.shell.known(name):
 			status = max(status, p.write(ctx, name+"\n"))
+		case absent(name) != "":
+			status = statusError
 		default:
 			err := builtinStatus(p.hc.Builtin(ctx, []string{"command", "-v", name}))
 			status = max(status, p.shell.status(ctx, p.std.err, err))
@@ -180,7 +185,7 @@ func runWhich(ctx context.Context, p *process, args []string) (int, error) {
 	status := 0
 	for _, name := range args[1:] {
 		switch {
-		case p.shell.known(name), interp.IsBuiltin(name):
+		case p.shell.known(name), interp.IsBuiltin(name) && absent(name) == "":
 			status = max(status, p.write(ctx, name+": shell builtin\n"))
 		case syntax.IsKeyword(name):
 			status = max(status, p.write(ctx, name+": shell keyword\n"))
@@ -198,27 +203,43 @@ func languageBuiltins() []string {
 		"printf pushd pwd read readonly return set shift shopt source test trap true umask unalias unset wait")
 }
 
-// runHelp lists the commands, or explains one.
+// runHelp lists the commands, or explains one; with -s it shows only how to
+// call it.
 func runHelp(ctx context.Context, p *process, args []string) (int, error) {
 	s := p.shell
 	if len(args) == 1 {
 		return p.write(ctx, s.helpText(p)), nil
 	}
 	status := 0
+	short := args[1] == "-s"
 	for _, name := range args[1:] {
-		if cmd, ok := s.commands[name]; ok {
-			text := strings.TrimSpace(cmd.Name+" "+cmd.Usage) + "\n    " + cmd.Summary + "\n"
-			status = max(status, p.write(ctx, text))
-			continue
+		cmd, command := s.commands[name]
+		text, own := ownHelp()[name]
+		if command {
+			text = cmd.Line() + "\n    " + cmd.Summary
+		} else if reason := absent(name); reason != "" {
+			text, own = name+"\n    not here: "+reason, true
 		}
-		if text, ok := ownHelp()[name]; ok {
+		switch {
+		case name == "-s":
+		case (command || own) && short:
+			line, _, _ := strings.Cut(text, "\n")
+			status = max(status, p.write(ctx, "usage: "+line+"\n"))
+		case command || own:
 			status = max(status, p.write(ctx, text+"\n"))
-			continue
+		case short:
+			status = max(status, s.status(ctx, p.std.err, builtinStatus(p.hc.Builtin(ctx, []string{"help", "-s", name}))))
+		default:
+			status = max(status, s.status(ctx, p.std.err, builtinStatus(p.hc.Builtin(ctx, []string{"help", name}))))
 		}
-		err := builtinStatus(p.hc.Builtin(ctx, []string{"help", name}))
-		status = max(status, p.shell.status(ctx, p.std.err, err))
 	}
 	return status, nil
+}
+
+// ownUsage is how one of the shell's own commands is called.
+func ownUsage(name string) string {
+	line, _, _ := strings.Cut(ownHelp()[name], "\n")
+	return line
 }
 
 func ownHelp() map[string]string {

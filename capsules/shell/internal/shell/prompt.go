@@ -66,8 +66,8 @@ func (s *session) readLine(prompt string) (string, edit.Event) {
 		return s.readPlain(prompt)
 	}
 	s.editor.History = s.history
+	s.changes = s.Terminal.Changes() // first: a change after it is seen at the next key
 	cols, rows := s.Terminal.Size()
-	s.changes = s.Terminal.Changes()
 	s.screen.Write(s.editor.Start(prompt, cols, rows))
 	for {
 		chunk := s.next()

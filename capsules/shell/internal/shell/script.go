@@ -31,7 +31,7 @@ func (s *Shell) script(ctx context.Context, std streams, dir string, env []strin
 func (s *Shell) scriptFile(ctx context.Context, std streams, dir string, env []string, c call) int {
 	file, err := s.Files.Open(cmds.Abs(dir, c.file))
 	if err != nil {
-		fmt.Fprintf(std.err, "shell: cannot open %s: %s\n", c.file, cmds.Reason(err))
+		fmt.Fprintf(std.err, "mur shell: cannot open %s: %s\n", c.file, cmds.Reason(err))
 		return statusNotFound
 	}
 	data, err := io.ReadAll(file)
@@ -40,7 +40,7 @@ func (s *Shell) scriptFile(ctx context.Context, std streams, dir string, env []s
 		err = notScript(data)
 	}
 	if err != nil {
-		fmt.Fprintf(std.err, "shell: cannot run %s: %s\n", c.file, cmds.Reason(err))
+		fmt.Fprintf(std.err, "mur shell: cannot run %s: %s\n", c.file, cmds.Reason(err))
 		return statusNotExecutable
 	}
 	c.text = string(data)
@@ -72,7 +72,7 @@ func (s *Shell) piped(ctx context.Context, dir string, c call) int {
 	// cannot be given back to them.
 	r, err := s.runner(streams{strings.NewReader(""), std.out, std.err}, dir, s.Env, c)
 	if err != nil {
-		fmt.Fprintf(std.err, "shell: %v\n", err)
+		fmt.Fprintf(std.err, "mur shell: %v\n", err)
 		return statusSyntax
 	}
 	status := 0
@@ -110,9 +110,9 @@ func (s *Shell) status(ctx context.Context, stderr io.Writer, err error) int {
 	case ctx.Err() != nil:
 		return cmds.StatusInterrupted
 	}
-	fmt.Fprintf(stderr, "shell: %v\n", err)
+	fmt.Fprintf(stderr, "mur shell: %v\n", err)
 	return statusError
 }
 
 // syntaxMessage says where a script is wrong.
-func syntaxMessage(err error) string { return "shell: syntax error: " + err.Error() }
+func syntaxMessage(err error) string { return "mur shell: syntax error: " + err.Error() }

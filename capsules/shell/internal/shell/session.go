@@ -34,6 +34,9 @@ func (s *screen) Write(p []byte) (int, error) {
 	return s.to.Write(p)
 }
 
+// IsTerminal is for "test -t".
+func (s *screen) IsTerminal() bool { return true }
+
 // freshRow ends an unfinished row.
 func (s *screen) freshRow() {
 	s.mu.Lock()
@@ -86,7 +89,7 @@ func (s *Shell) session(dir string, c call) int {
 		err = interp.Interactive(true)(ses.r)
 	}
 	if err != nil {
-		fmt.Fprintf(s.Stderr, "shell: %v\n", err)
+		fmt.Fprintf(s.Stderr, "mur shell: %v\n", err)
 		return statusSyntax
 	}
 	s.functions = func() []string { return slices.Sorted(maps.Keys(ses.r.Funcs)) }

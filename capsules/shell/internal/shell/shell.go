@@ -80,7 +80,7 @@ func Run(cfg Config) int {
 	s.home = dir
 	call, err := parseArgs(cfg.Args)
 	if err != nil {
-		fmt.Fprintf(cfg.Stderr, "shell: %v\n", err)
+		fmt.Fprintf(cfg.Stderr, "mur shell: %v\n", err)
 		return statusSyntax
 	}
 	ctx := context.Background()
@@ -186,6 +186,7 @@ func (s *Shell) runner(std streams, dir string, env []string, c call) (*interp.R
 	if lookup(env, "HOME") == "" {
 		env = append(env[:len(env):len(env)], "HOME="+s.home)
 	}
+	// SHELL stays unset: it names a program to start, and there is none.
 	params := append(append([]string(nil), c.options...), "--")
 	return interp.New(
 		// Dir as an option would look for the directory with the system's own

@@ -72,12 +72,27 @@ func TestScriptsOnTheHost(t *testing.T) {
 		{"echo 'exit 5' | sh; echo $?", 0, "5\n", ""},
 		{"help cat", 0, "cat [-n] [FILE...]\n    show files one after the other\n", ""},
 		{"help echo | head -n 1", 0, "echo [-n] [-e] [TEXT...]\n", ""},
-		{"mkdir d; ./d", 126, "", "shell: ./d: is a directory\n"},
-		{"./nosuch", 127, "", "shell: cannot open ./nosuch: no such file or directory\n"},
-		{"printf '#!/usr/bin/python\\n' > p; ./p", 126, "", "shell: cannot run ./p: there is no /usr/bin/python here\n"},
+		{"mkdir d; ./d", 126, "", "mur shell: ./d: is a directory\n"},
+		{"./nosuch", 127, "", "mur shell: cannot open ./nosuch: no such file or directory\n"},
+		{"printf '#!/usr/bin/python\\n' > p; ./p", 126, "", "mur shell: cannot run ./p: there is no /usr/bin/python here\n"},
 		{"printf '#!/usr/bin/env bash\\necho ok\\n' > p; ./p", 0, "ok\n", ""},
-		{"printf 'a\\0b' > p; ./p", 126, "", "shell: cannot run ./p: it is no script, and programs cannot be started here\n"},
+		{"printf 'a\\0b' > p; ./p", 126, "", "mur shell: cannot run ./p: it is no script, and programs cannot be started here\n"},
 		{"history 1", 0, "", ""},
+		{"kill 1", 1, "", "mur shell: kill: there are no other processes here\n"},
+		{"echo 1 | xargs kill", 123, "", "mur shell: kill: there are no other processes here\n"},
+		{"fg || bg", 1, "", "mur shell: fg: there is no job control here\nmur shell: bg: there is no job control here\n"},
+		{"type kill; which fg; command -v jobs", 1, "", "type: kill: not found\nwhich: no fg here\n"},
+		{"help kill", 0, "kill\n    not here: there are no other processes here\n", ""},
+		{"ls --help; sh --help; echo --help; true --help", 0, "usage: ls [-laAhtSrRdF1] [FILE...]\n" +
+			"usage: sh [-c SCRIPT | FILE] [ARGUMENT...]\n--help\n", ""},
+		{"cd --help; help -s wc", 0, "cd: cd [-L|[-P [-e]]] [dir]\nusage: wc [-l] [-w] [-c] [-m] [FILE...]\n", ""},
+		{"exec echo a; echo no", 0, "a\n", ""},
+		{"exec basename a/b; echo no", 0, "b\n", ""},
+		{"exec false; echo no", 1, "", ""},
+		{"exec pwd > f; echo no", 0, "", ""},
+		{"exec nosuch; echo no", 127, "", "mur shell: nosuch: command not found (help lists the commands)\n"},
+		{"(exec sh -c 'exit 3'); echo $?", 0, "3\n", ""},
+		{"exec > f; echo a; exec cat < f >&2", 0, "", "a\n"},
 		{"cd /nosuch", 1, "", "cd: no such file or directory: \"/nosuch\"\n"},
 	} {
 		status, stdout, stderr := script(t, t.TempDir(), "", "-c", tc.script)
@@ -93,7 +108,7 @@ func TestInputIsRunCommandByCommand(t *testing.T) {
 		t.Errorf("got %d %q %q", status, stdout, stderr)
 	}
 	status, stdout, stderr = script(t, t.TempDir(), "echo one\n)\necho two\n")
-	if status != 2 || stdout != "one\n" || !strings.HasPrefix(stderr, "shell: syntax error: ") {
+	if status != 2 || stdout != "one\n" || !strings.HasPrefix(stderr, "mur shell: syntax error: ") {
 		t.Errorf("got %d %q %q", status, stdout, stderr)
 	}
 }
