@@ -178,12 +178,32 @@ func changing() plan { return plan{wake: true, again: true} }
 
 func reading() plan { return plan{again: true} }
 
+// busyError is the refusal of a guardian that has no room now, for the request or
+// for the connection; nil: it was something else.
+func busyError(r protocol.Response, err error) error {
+	if err == nil && r.Error != nil && r.Error.Code == protocol.CodeBusy {
+		return refusal(r.Error, r.Snapshot)
+	}
+	if CodeOf(err) == CodeBusy {
+		return err
+	}
+	return nil
+}
+
 // ask sends one request and returns its answer, or the guardian's refusal as an
 // *Error.
 func (s *Session) ask(ctx context.Context, p plan, build func(id uint64) any) (protocol.Response, error) {
 	pause := firstPause
 	for {
 		r, err := s.askOnce(ctx, p, build)
+		// Busy had no effect and passes: a mutation is sent again, with its id, for
+		// as long as it is wanted.
+		if busy := busyError(r, err); busy != nil && p.wake && p.again {
+			if rest(ctx, &pause) != nil {
+				return r, busy
+			}
+			continue
+		}
 		switch {
 		case err == nil && (r.Error == nil || r.Error.Code != protocol.CodeLeaving):
 			if r.Error != nil {
