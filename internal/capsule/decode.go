@@ -19,8 +19,9 @@ type decoder struct {
 
 // field is one key of a mapping and what its value is for.
 type field struct {
-	name string
-	set  func(ast.Node) error
+	name  string
+	set   func(ast.Node) error
+	later bool // refused by this version
 }
 
 func (d *decoder) fault(n ast.Node, format string, args ...any) error {
@@ -129,7 +130,8 @@ func (d *decoder) object(n ast.Node, what string, fields []field) error {
 		seen[key] = true
 		i := slices.IndexFunc(fields, func(f field) bool { return f.name == key })
 		if i < 0 {
-			return d.faultAt(e.Key.GetToken(), fmt.Sprintf("%s has no key %q", what, key), nearest(key, fields))
+			reason := fmt.Sprintf("%s has no key %q, known are %s", what, key, known(fields))
+			return d.faultAt(e.Key.GetToken(), reason, nearest(key, fields))
 		}
 		if e.Value == nil || e.Value.Type() == ast.NullType {
 			return d.fault(e.Key, "key %q has no value", key)
@@ -162,9 +164,21 @@ func (d *decoder) keyName(k ast.MapKeyNode) (string, error) {
 
 // later refuses a key of the format that this version does not act on. Ignoring it would grant or drop something.
 func (d *decoder) later(name, reason string) field {
-	return field{name, func(n ast.Node) error {
+	refuse := func(n ast.Node) error {
 		return d.fault(n, "%q is not supported by this version: %s", name, reason)
-	}}
+	}
+	return field{name: name, set: refuse, later: true}
+}
+
+// known lists the keys that can be used.
+func known(fields []field) string {
+	var out []string
+	for _, f := range fields {
+		if !f.later {
+			out = append(out, f.name)
+		}
+	}
+	return strings.Join(out, ", ")
 }
 
 // nearest is the known key closest to a misspelt one, or nothing when none is close.

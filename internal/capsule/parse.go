@@ -50,21 +50,21 @@ func defaultWorkdir(fs *Filesystem) string {
 
 func (d *decoder) manifest(m *Manifest) []field {
 	return []field{
-		{"name", func(n ast.Node) (err error) { m.Name, err = d.name(n); return err }},
-		{"version", func(n ast.Node) (err error) { m.Version, err = d.version(n); return err }},
-		{"description", func(n ast.Node) (err error) { m.Description, err = d.line(n, "description", 200); return err }},
-		{"entry", func(n ast.Node) error { return d.entry(n, &m.Entry) }},
-		{"requires_files", func(n ast.Node) (err error) {
+		{name: "name", set: func(n ast.Node) (err error) { m.Name, err = d.name(n); return err }},
+		{name: "version", set: func(n ast.Node) (err error) { m.Version, err = d.version(n); return err }},
+		{name: "description", set: func(n ast.Node) (err error) { m.Description, err = d.line(n, "description", 200); return err }},
+		{name: "entry", set: func(n ast.Node) error { return d.entry(n, &m.Entry) }},
+		{name: "requires_files", set: func(n ast.Node) (err error) {
 			m.RequiresFiles, err = d.names(n, "requires_files", false, packedPath)
 			return err
 		}},
-		{"capabilities", func(n ast.Node) error { return d.object(n, "capabilities", d.capabilities(&m.Capabilities)) }},
-		{"containment", func(n ast.Node) error {
+		{name: "capabilities", set: func(n ast.Node) error { return d.object(n, "capabilities", d.capabilities(&m.Capabilities)) }},
+		{name: "containment", set: func(n ast.Node) error {
 			w, err := d.word(n, "containment", string(Advisory), string(Scoped), string(Sealed))
 			m.Containment = Containment(w)
 			return err
 		}},
-		{"kind", func(n ast.Node) error {
+		{name: "kind", set: func(n ast.Node) error {
 			w, err := d.word(n, "kind", string(Program), string(Script), "service")
 			if err == nil && w == "service" {
 				return d.fault(n, "kind %q is not supported by this version: only programs and scripts run", w)
@@ -103,7 +103,7 @@ func (d *decoder) version(n ast.Node) (string, error) {
 
 func (d *decoder) entry(n ast.Node, e *Entry) error {
 	return d.object(n, "entry", []field{
-		{"args", func(n ast.Node) error {
+		{name: "args", set: func(n ast.Node) error {
 			return d.list(n, "entry.args", true, func(v ast.Node) error {
 				s, err := d.text(v, "an element of entry.args")
 				if err == nil && strings.ContainsRune(s, 0) {
@@ -113,22 +113,22 @@ func (d *decoder) entry(n ast.Node, e *Entry) error {
 				return err
 			})
 		}},
-		{"workdir", func(n ast.Node) (err error) { e.Workdir, err = d.guestPath(n, "entry.workdir"); return err }},
+		{name: "workdir", set: func(n ast.Node) (err error) { e.Workdir, err = d.guestPath(n, "entry.workdir"); return err }},
 	})
 }
 
 func (d *decoder) capabilities(c *Capabilities) []field {
 	return []field{
-		{"filesystem", func(n ast.Node) (err error) { c.Filesystem, err = d.filesystem(n); return err }},
-		{"env", func(n ast.Node) error { return d.env(n, &c.Env) }},
-		{"clock", func(n ast.Node) error {
+		{name: "filesystem", set: func(n ast.Node) (err error) { c.Filesystem, err = d.filesystem(n); return err }},
+		{name: "env", set: func(n ast.Node) error { return d.env(n, &c.Env) }},
+		{name: "clock", set: func(n ast.Node) error {
 			w, err := d.word(n, "clock", string(ClockNone), string(ClockFixed), string(ClockReal))
 			c.Clock = Clock(w)
 			return err
 		}},
-		{"random", func(n ast.Node) (err error) { c.Random, err = d.random(n); return err }},
-		{"terminal", func(n ast.Node) (err error) { c.Terminal, err = d.terminal(n); return err }},
-		{"limits", func(n ast.Node) error { return d.limits(n, &c.Limits) }},
+		{name: "random", set: func(n ast.Node) (err error) { c.Random, err = d.random(n); return err }},
+		{name: "terminal", set: func(n ast.Node) (err error) { c.Terminal, err = d.terminal(n); return err }},
+		{name: "limits", set: func(n ast.Node) error { return d.limits(n, &c.Limits) }},
 		d.later("network", "there is no fetch for guests yet"),
 		d.later("spawn", "a capsule cannot start others yet"),
 	}
@@ -137,7 +137,7 @@ func (d *decoder) capabilities(c *Capabilities) []field {
 func (d *decoder) filesystem(n ast.Node) (*Filesystem, error) {
 	fs := &Filesystem{}
 	err := d.section(n, "filesystem", []field{
-		{"scope", func(n ast.Node) error {
+		{name: "scope", set: func(n ast.Node) error {
 			return d.list(n, "filesystem.scope", false, func(v ast.Node) error {
 				s, err := d.scope(v)
 				if err != nil {
@@ -150,7 +150,7 @@ func (d *decoder) filesystem(n ast.Node) (*Filesystem, error) {
 				return nil
 			})
 		}},
-		{"read_only", func(n ast.Node) (err error) {
+		{name: "read_only", set: func(n ast.Node) (err error) {
 			fs.ReadOnly, err = d.names(n, "filesystem.read_only", false, guestPathFault)
 			return err
 		}},
@@ -166,8 +166,8 @@ func (d *decoder) scope(n ast.Node) (Scope, error) {
 	var s Scope
 	var mode string
 	err := d.object(n, "an element of filesystem.scope", []field{
-		{"guest", func(n ast.Node) (err error) { s.Guest, err = d.guestPath(n, "guest"); return err }},
-		{"mode", func(n ast.Node) (err error) { mode, err = d.word(n, "mode", "rw", "ro"); return err }},
+		{name: "guest", set: func(n ast.Node) (err error) { s.Guest, err = d.guestPath(n, "guest"); return err }},
+		{name: "mode", set: func(n ast.Node) (err error) { mode, err = d.word(n, "mode", "rw", "ro"); return err }},
 	})
 	switch {
 	case err != nil:
@@ -214,8 +214,8 @@ func packedPath(s string) string {
 
 func (d *decoder) env(n ast.Node, e *Env) error {
 	return d.section(n, "env", []field{
-		{"allow", func(n ast.Node) (err error) { e.Allow, err = d.names(n, "env.allow", false, envNameFault); return err }},
-		{"secrets", func(n ast.Node) (err error) {
+		{name: "allow", set: func(n ast.Node) (err error) { e.Allow, err = d.names(n, "env.allow", false, envNameFault); return err }},
+		{name: "secrets", set: func(n ast.Node) (err error) {
 			e.Secrets, err = d.names(n, "env.secrets", true, envNameFault)
 			return err
 		}},
@@ -262,7 +262,7 @@ func TerminalGrants() []string {
 func (d *decoder) terminal(n ast.Node) (*Terminal, error) {
 	t := &Terminal{Interrupt: InterruptStop}
 	err := d.section(n, "terminal", []field{
-		{"allow", func(n ast.Node) error {
+		{name: "allow", set: func(n ast.Node) error {
 			return d.list(n, "terminal.allow", false, func(v ast.Node) error {
 				w, err := d.word(v, "an element of terminal.allow", TerminalGrants()...)
 				if err == nil && slices.Contains(t.Allow, w) {
@@ -272,8 +272,8 @@ func (d *decoder) terminal(n ast.Node) (*Terminal, error) {
 				return err
 			})
 		}},
-		{"raw", func(n ast.Node) (err error) { t.Raw, err = d.boolean(n, "terminal.raw"); return err }},
-		{"interrupt", func(n ast.Node) error {
+		{name: "raw", set: func(n ast.Node) (err error) { t.Raw, err = d.boolean(n, "terminal.raw"); return err }},
+		{name: "interrupt", set: func(n ast.Node) error {
 			w, err := d.word(n, "terminal.interrupt", string(InterruptStop), string(InterruptInput))
 			t.Interrupt = Interrupt(w)
 			return err
@@ -285,11 +285,11 @@ func (d *decoder) terminal(n ast.Node) (*Terminal, error) {
 func (d *decoder) limits(n ast.Node, l *Limits) error {
 	const most = 1 << 40
 	return d.section(n, "limits", []field{
-		{"memory", func(n ast.Node) (err error) { l.Memory, err = d.size(n, "limits.memory", 4<<30); return err }},
-		{"deadline", func(n ast.Node) (err error) { l.Deadline, err = d.duration(n, "limits.deadline"); return err }},
-		{"cpu_seconds", func(n ast.Node) (err error) { l.CPUSeconds, err = d.count(n, "limits.cpu_seconds", 1<<32); return err }},
-		{"output", func(n ast.Node) (err error) { l.Output, err = d.size(n, "limits.output", most<<10); return err }},
-		{"open_files", func(n ast.Node) error {
+		{name: "memory", set: func(n ast.Node) (err error) { l.Memory, err = d.size(n, "limits.memory", 4<<30); return err }},
+		{name: "deadline", set: func(n ast.Node) (err error) { l.Deadline, err = d.duration(n, "limits.deadline"); return err }},
+		{name: "cpu_seconds", set: func(n ast.Node) (err error) { l.CPUSeconds, err = d.count(n, "limits.cpu_seconds", 1<<32); return err }},
+		{name: "output", set: func(n ast.Node) (err error) { l.Output, err = d.size(n, "limits.output", most<<10); return err }},
+		{name: "open_files", set: func(n ast.Node) error {
 			v, err := d.count(n, "limits.open_files", 1<<16)
 			l.OpenFiles = int(v)
 			return err

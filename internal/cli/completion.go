@@ -138,9 +138,12 @@ func completeCapsule(_ *cobra.Command, given []string, begun string) ([]string, 
 	}
 	modules, _ := filepath.Glob(begun + "*.wasm")
 	manifests, _ := filepath.Glob(begun + "*/" + capsule.ManifestFile)
-	out = append(out, modules...)
-	for _, m := range manifests {
-		out = append(out, filepath.Dir(m))
+	for i := range manifests {
+		manifests[i] = filepath.Dir(manifests[i])
+	}
+	before := begun[:strings.LastIndexByte(begun, '/')+1] // as it was typed: Glob cleans it
+	for _, path := range slices.Concat(modules, manifests) {
+		out = append(out, before+filepath.Base(path))
 	}
 	return out, cobra.ShellCompDirectiveDefault
 }

@@ -110,7 +110,7 @@ func (c *console) freshLine() {
 	defer c.mu.Unlock()
 	if c.midway {
 		c.midway = false
-		c.tell([]byte("\r\n"))
+		c.tell([]byte("\n")) // the terminal makes it \r\n again
 	}
 }
 

@@ -62,7 +62,7 @@ func absolute(name, path string) error {
 		return nil
 	}
 	return fail(causeFailed, "export "+name+`="$PWD"/`+quoted([]string{path}),
-		"cannot use %s %s: it is no absolute path, and sessions must be found from any directory", name, path)
+		"cannot use %s %s: it is not an absolute path, and sessions must be found from any directory", name, path)
 }
 
 // cacheDir is where compiled modules are kept; without a home beside the sessions.

@@ -49,7 +49,7 @@ func (c cause) exit() (code int, meaning string) {
 	case causeDenied:
 		return 5, "not permitted"
 	case causeConflict:
-		return 6, "the name is in use, or the operation id or launch was used before for something else"
+		return 6, "name in use; operation id or launch used before for something else"
 	case causeUnknown:
 		return 7, "outcome unknown: begun before a crash (mur op show)"
 	case causeUnreachable:
@@ -94,9 +94,9 @@ func exitCodesHelp() string {
 	}
 	fmt.Fprintf(&b, "  %d+n  the target died of signal n\n", signalBase)
 	b.WriteString("\nstart -d returns no status of a target and uses the whole table.\n\n")
-	b.WriteString("A capsule that a limit ends (--deadline, memory, processor time, output), that traps\n")
-	b.WriteString("or goes too deep exits with 1; the reason is on stderr and in mur show. ^C ends it\n")
-	b.WriteString("with 130, SIGTERM with 143. One refused before it ran is 126.\n\n")
+	b.WriteString("A capsule that a limit ends (--deadline, memory, processor time, output), or that\n")
+	b.WriteString("traps, exits with 1; the reason is on stderr and in mur show. ^C ends it with\n")
+	b.WriteString("130, SIGTERM with 143. One that is refused before it runs exits with 126.\n\n")
 	b.WriteString("Of several sessions, the exit code is that of the first that failed.\n")
 	b.WriteString("With --json the error on stderr has a code in words.")
 	return b.String()

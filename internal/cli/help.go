@@ -11,15 +11,20 @@ func newHelpCmd(*deps) *cobra.Command {
 		RunE: func(cmd *cobra.Command, args []string) error {
 			found, rest, err := cmd.Root().Find(args)
 			if err != nil || found == nil || len(rest) > 0 {
-				return fail(causeNotFound, "mur help", "cannot explain %q: there is no such verb or topic", args)
+				return fail(causeNotFound, "mur help", "cannot explain %s: there is no such verb or topic", quoted(args))
 			}
 			found.InitDefaultHelpFlag()
+			found.InitDefaultVersionFlag()
 			return found.Help()
 		},
 		ValidArgsFunction: func(cmd *cobra.Command, args []string, _ string) ([]string, cobra.ShellCompDirective) {
 			var out []string
-			for _, c := range cmd.Root().Commands() {
-				if len(args) == 0 && !c.Hidden {
+			within, rest, err := cmd.Root().Find(args)
+			if err != nil || len(rest) > 0 {
+				within = cmd // which has none
+			}
+			for _, c := range within.Commands() {
+				if !c.Hidden {
 					out = append(out, c.Name())
 				}
 			}
@@ -39,10 +44,10 @@ func topics() []*cobra.Command {
 
 const environmentHelp = `mur reads no configuration file. These variables count:
 
-  MUR_HOME        where the sessions are; else $XDG_STATE_HOME/mur, else
-                  ~/.local/state/mur
+  MUR_HOME        where the sessions are, an absolute path; else
+                  $XDG_STATE_HOME/mur, else ~/.local/state/mur
   XDG_CACHE_HOME  compiled capsules are kept in $XDG_CACHE_HOME/mur, else in
-                  ~/.cache/mur
+                  ~/.cache/mur, without HOME in cache/ beside the sessions
   NO_COLOR        set and not empty: no colour
   TERM            "dumb": no colour; a target gets it as it is
   PATH            where "mur start -- PROGRAM" finds the program

@@ -42,8 +42,11 @@ func terminalOf(stat string) (uint32, error) {
 	if len(fields) <= ttyNr {
 		return 0, fmt.Errorf("cannot read %q: it is too short", stat)
 	}
-	n, err := strconv.ParseInt(fields[ttyNr], 10, 64)
-	return uint32(n), err // it is printed as a signed number
+	n, err := strconv.ParseInt(fields[ttyNr], 10, 32) // it is printed as a signed number
+	if err != nil {
+		return 0, fmt.Errorf("cannot read %q: %w", stat, err)
+	}
+	return uint32(n), nil
 }
 
 // deviceOf is the device number of the terminal behind f, in the encoding of

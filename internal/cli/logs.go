@@ -63,7 +63,7 @@ func runLogs(ctx context.Context, d *deps, name string, o logsOptions) error {
 		return fail(causeState, "mur logs "+name, "cannot follow %s: this terminal is inside it", name)
 	case o.raw && onTerminal && !o.force && st.Capsule != nil:
 		return fail(causeDenied, "mur logs --text "+name,
-				"cannot print the raw log of %s to a terminal: a capsule wrote it, and it could act on the terminal (--force does it)", name)
+			"cannot print the raw log of %s to a terminal: a capsule wrote it, and it could act on the terminal (--force does it)", name)
 	}
 	var w io.Writer = d.stdout
 	if o.text || onTerminal && !o.raw {

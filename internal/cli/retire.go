@@ -20,25 +20,59 @@ type retireOptions struct {
 func newRetireCmd(d *deps) *cobra.Command {
 	var o retireOptions
 	cmd := &cobra.Command{
-		Use:   "retire SESSION",
-		Short: "acknowledge the end of a session",
-		Long: `Acknowledges the final record of a session that has ended: its guardian goes away
-and its name is free. The files stay until --purge, or a later retire --purge,
-removes them.`,
-		Args:              exactly(1),
-		ValidArgsFunction: d.completeSessions,
-		RunE:              func(cmd *cobra.Command, args []string) error { return runRetire(cmd.Context(), d, args[0], o) },
+		Use:   "retire SESSION...",
+		Short: "acknowledge the end of sessions",
+		Long: `Acknowledges the final record of sessions that have ended: the guardian goes away
+and the name is free. The files stay until --purge, or a later retire --purge,
+removes them.
+
+Of several sessions each is tried; the exit code is that of the first that failed.`,
+		Example:           "  mur retire work\n  mur retire --purge work build\n  mur ls -q --ended | xargs -r mur retire",
+		ValidArgsFunction: d.completeMany,
+		Args: func(cmd *cobra.Command, args []string) error {
+			if len(args) == 0 {
+				return usage("cannot run %s: which session?", cmd.CommandPath())
+			}
+			return nil
+		},
+		RunE: func(cmd *cobra.Command, args []string) error { return runRetire(cmd.Context(), d, args, o) },
 	}
 	o.register(cmd)
 	cmd.Flags().BoolVar(&o.purge, "purge", false, "remove the session's files, its output included")
 	return cmd
 }
 
-func runRetire(ctx context.Context, d *deps, name string, o retireOptions) error {
+func runRetire(ctx context.Context, d *deps, names []string, o retireOptions) error {
+	if len(names) == 1 {
+		return retireOne(ctx, d, names[0], o)
+	}
+	if o.op != "" {
+		return usage("cannot use --op with several sessions: each is an operation of its own")
+	}
+	var first error
+	for _, name := range names {
+		err := retireOne(ctx, d, name, o)
+		if ctx.Err() != nil {
+			return err
+		}
+		if err != nil {
+			d.report(err, o.json)
+		}
+		if err != nil && first == nil {
+			first = &failure{cause: causeOf(err), said: true, err: err}
+		}
+	}
+	return first
+}
+
+func retireOne(ctx context.Context, d *deps, name string, o retireOptions) error {
 	return d.change(ctx, "retire", name, &o.mutation, func(ctx context.Context, s *client.Session) error {
 		r, err := s.Retire(ctx, o.id)
 		var early *client.Error
-		if errors.As(err, &early) && early.Code == client.CodeNotEnded && early.Snapshot != nil && early.Snapshot.State == client.StateExited {
+		if errors.As(err, &early) && early.Code == client.CodeNotEnded && early.Snapshot != nil {
+			if early.Snapshot.State != client.StateExited {
+				return &failure{cause: causeOf(err), hint: "mur term " + called(s), err: err}
+			}
 			// Only the end of its output is missing, as right after a sweep.
 			if _, err := s.WaitEnd(ctx); err != nil {
 				return err

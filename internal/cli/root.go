@@ -59,7 +59,7 @@ terminal sessions that outlive whatever shows them.`,
 		},
 		RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
-	root.PersistentFlags().StringVar(&d.color, "color", "auto", "`when` to mark states with colour: auto, always or never")
+	root.PersistentFlags().StringVar(&d.color, "color", "auto", "mark states with colour, `when`: auto, always or never")
 	root.PersistentPreRunE = func(*cobra.Command, []string) error {
 		if !slices.Contains([]string{"auto", "always", "never"}, d.color) {
 			return usage("cannot use --color %s: want auto, always or never", d.color)

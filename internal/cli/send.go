@@ -58,17 +58,18 @@ func runSend(ctx context.Context, d *deps, name string, words []string, o sendOp
 	ctx, cancel := o.context(ctx)
 	defer cancel()
 	accepted, err := typeAll(ctx, s, text)
-	if o.json && (err == nil || accepted > 0) {
+	switch {
+	case err != nil && accepted == 0: // the error says it all
+	case o.json:
 		line := struct {
 			Schema   int    `json:"schema"`
 			ID       string `json:"id"`
 			Accepted int64  `json:"accepted"`
 		}{schema, s.ID(), accepted}
 		err = errors.Join(err, writeJSON(d.stdout, line))
-	} else if err != nil && accepted == 0 {
-		// The error says it all.
-	} else if _, printed := fmt.Fprintf(d.stdout, "%d bytes accepted\n", accepted); err == nil {
-		err = printed
+	default:
+		_, printed := fmt.Fprintf(d.stdout, "%d bytes accepted\n", accepted)
+		err = errors.Join(err, printed)
 	}
 	return o.late(cannot("type into", name, err))
 }

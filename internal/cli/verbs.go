@@ -71,8 +71,8 @@ func otherName(name, session string) string {
 	case "stop", "end", "quit", "shutdown":
 		return "mur term " + session
 	case "kill", "terminate":
-		return "mur signal " + session + " KILL, or with all it started: mur sweep " + session
-	case "list", "sessions", "ls-sessions":
+		return "mur sweep " + session
+	case "list", "list-sessions":
 		return "mur ls"
 	case "new", "new-session", "open", "spawn", "launch", "begin":
 		return "mur start"

@@ -51,10 +51,6 @@ type ending struct {
 }
 
 func runWait(ctx context.Context, d *deps, names []string, o waitOptions) error {
-	c, err := d.client()
-	if err != nil {
-		return err
-	}
 	if o.timeout > 0 {
 		var cancel context.CancelFunc
 		ctx, cancel = context.WithTimeout(ctx, o.timeout)
@@ -64,9 +60,9 @@ func runWait(ctx context.Context, d *deps, names []string, o waitOptions) error 
 	defer stop()
 	ends := make(chan ending, len(names))
 	for i, name := range names {
-		s, err := c.Open(name)
+		s, err := d.session("wait for", name)
 		if err != nil {
-			return cannot("wait for", name, err)
+			return err
 		}
 		defer s.Close()
 		go func() {
