@@ -90,11 +90,15 @@ func (c *console) restore() {
 }
 
 // tell writes to a terminal that may take nothing.
-func (c *console) tell(b []byte) {
+func (c *console) tell(b []byte) { within(func() { c.out.Write(b) }) }
+
+// within gives up on a write to a terminal that takes nothing: nobody reads it,
+// and the end must not wait for that.
+func within(write func()) {
 	written := make(chan struct{})
 	go func() {
 		defer close(written)
-		c.out.Write(b)
+		write()
 	}()
 	select {
 	case <-written:

@@ -206,14 +206,14 @@ func (v *viewer) detach() {
 	v.c.restore()
 	if settled != nil {
 		v.c.freshLine()
-		v.d.say("the session does not read: the end of the input was not taken")
+		within(func() { v.d.say("the session does not read: the end of the input was not taken") })
 	}
 	v.comeBack()
 }
 
 func (v *viewer) comeBack() {
 	v.c.freshLine()
-	v.d.say("detached from %s; come back with: mur attach %s", called(v.s), called(v.s))
+	within(func() { v.d.say("detached from %s; come back with: mur attach %s", called(v.s), called(v.s)) })
 }
 
 // note is talk while the session is shown.

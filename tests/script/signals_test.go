@@ -4,9 +4,13 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"os"
+	"os/exec"
+	"path/filepath"
 	"syscall"
 	"testing"
 	"time"
+
+	"github.com/creack/pty"
 
 	"github.com/seed-8e62c83d/mur/client"
 )
@@ -64,4 +68,51 @@ func (b *bench) cutOff(op client.MutationID, sig syscall.Signal, after time.Dura
 		return fmt.Errorf("the state is %s, %v", st.State, err)
 	}
 	return b.done(s)
+}
+
+// TestAViewerWhoseTerminalIsNotReadEndsOnASignal: what it has to say at the end
+// has no one to read it, and must not keep it.
+func TestAViewerWhoseTerminalIsNotReadEndsOnASignal(t *testing.T) {
+	b := newBench(t)
+	bin := os.Getenv(binDirVar)
+	for _, sig := range []syscall.Signal{syscall.SIGTERM, syscall.SIGHUP, syscall.SIGINT} {
+		master, slave, err := pty.Open()
+		if err != nil {
+			t.Fatal(err)
+		}
+		cmd := exec.Command(filepath.Join(bin, "mur"), "start", "--clean-env", "--workdir", "/", "--", "/usr/bin/yes")
+		cmd.Env = []string{"MUR_HOME=" + b.home, "HOME=/", "PATH=" + bin + ":/usr/bin:/bin", "TERM=xterm"}
+		cmd.Stdin, cmd.Stdout, cmd.Stderr = slave, slave, slave
+		cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true, Setctty: true}
+		if err := cmd.Start(); err != nil {
+			t.Fatal(err)
+		}
+		slave.Close()
+		// The first byte is there when it shows the session; then nobody reads.
+		if _, err := master.Read(make([]byte, 1)); err != nil {
+			t.Fatal(err)
+		}
+		ended := make(chan error, 1)
+		go func() { ended <- cmd.Wait() }()
+		cmd.Process.Signal(sig)
+		select {
+		case <-ended:
+		case <-time.After(patience):
+			t.Errorf("%v: it did not end", sig)
+			cmd.Process.Kill()
+			<-ended
+		}
+		master.Close()
+	}
+	ids, err := b.c.IDs()
+	if err != nil || len(ids) != 3 {
+		t.Fatal(ids, err)
+	}
+	for _, id := range ids {
+		for _, verb := range []string{"sweep", "retire"} {
+			if out, status, err := b.mur(verb, id); err != nil || status != 0 {
+				t.Errorf("%s: %d, %v\n%s", verb, status, err, out)
+			}
+		}
+	}
 }
