@@ -3,7 +3,7 @@ package guardian
 import (
 	"errors"
 	"fmt"
-	"log/slog"
+	"net"
 	"os"
 	"time"
 
@@ -210,14 +210,17 @@ func endpointOf(dir *sessiondir.Dir, h *heir) (*endpoint, error) {
 
 // entrust gives the listener to the owner for safe-keeping. Without it clients
 // that come while there is no guardian are refused, and start one.
-func (e *endpoint) entrust(log *slog.Logger) {
-	if err := e.offer(); err != nil {
-		log.Warn("cannot give the listener to the owner", "error", err)
-	}
+func (s *session) entrust() {
+	listener, socket := s.spawner.listener, s.spawner.socket
+	go func() {
+		if err := offer(s.dir, listener, socket); err != nil {
+			s.log.Warn("cannot give the listener to the owner", "error", err)
+		}
+	}()
 }
 
-func (e *endpoint) offer() error {
-	f, err := e.listener.File()
+func offer(dir *sessiondir.Dir, listener *net.UnixListener, socket ownerlink.Socket) error {
+	f, err := listener.File()
 	if err != nil {
 		return err
 	}
@@ -226,12 +229,11 @@ func (e *endpoint) offer() error {
 	if err != nil {
 		return err
 	}
-	conn, err := ownerlink.Dial(e.dir.File())
+	conn, err := ownerlink.Dial(dir.File())
 	if err != nil {
 		return err
 	}
 	defer conn.Close()
-	socket := e.socket()
 	c := ownerlink.Claim{Version: ownerlink.Version, Listener: &socket}
 	if err := ownerlink.SendFiles(conn, c, int(n)); err != nil {
 		return err
@@ -290,6 +292,9 @@ func (e found) handle(s *session) {
 		return
 	}
 	s.takeOwner(e.owner)
+	if e.state.Socket != s.spawner.socket {
+		s.then(func(bool) { s.entrust() }) // clients wait at the old one
+	}
 	ownerSays{e.state}.handle(s)
 	s.then(func(bool) { s.sendNext() })
 }

@@ -177,6 +177,9 @@ func (c *conn) abandoned() bool {
 	err = raw.Control(func(fd uintptr) {
 		p := []unix.PollFd{{Fd: int32(fd)}}
 		n, err := unix.Poll(p, 0)
+		for err == unix.EINTR {
+			n, err = unix.Poll(p, 0)
+		}
 		hup = err != nil || n > 0 && p[0].Revents&unix.POLLHUP != 0
 	})
 	return hup || err != nil

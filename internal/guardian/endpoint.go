@@ -100,7 +100,6 @@ func (e *endpoint) keep(sv *server) {
 		sv.session.post(rebound{e.listener, e.socket()})
 		old.Close()
 		go sv.accept(e.listener)
-		e.entrust(sv.log)
 	}
 }
 
@@ -112,6 +111,9 @@ type rebound struct {
 
 func (e rebound) handle(s *session) {
 	s.spawner.listener, s.spawner.socket = e.listener, e.socket
+	if s.owner != nil {
+		s.then(func(bool) { s.entrust() })
+	}
 }
 
 func (e *endpoint) socket() ownerlink.Socket {

@@ -60,7 +60,7 @@ func begin(c Config) (*guardian, error) {
 	if p.heir != nil {
 		g.first.state = &p.heir.state
 		if p.heir.state.Socket != g.endpoint.socket() {
-			g.endpoint.entrust(g.log)
+			s.entrust()
 		}
 		if p.heir.listener != nil {
 			p.heir.listener.Close() // the endpoint has a duplicate, or does without

@@ -162,6 +162,9 @@ func (e listReceipts) list(s *session) protocol.Response {
 }
 
 // leave lets the guardian go; the session lives on under its owner.
-type leave struct{}
+type leave struct{ successor bool }
 
-func (leave) handle(s *session) { s.then(func(bool) { s.leaveSoon() }) }
+func (e leave) handle(s *session) {
+	s.successor = e.successor
+	s.then(func(bool) { s.leaveSoon() })
+}

@@ -45,6 +45,8 @@ type session struct {
 	compactAfter time.Time // a compaction has failed
 	txs          []*tx     // the changes since the last commit, in order
 	leaving      bool
+	// successor: whoever asked for the leaving starts the next guardian.
+	successor bool
 }
 
 // maxBatch bounds how many events share one commit.

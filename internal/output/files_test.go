@@ -67,10 +67,50 @@ func TestReaderReportsHolesAndTheBeginning(t *testing.T) {
 	}
 }
 
+func TestWhatAPowerLossTearsIsPassedOver(t *testing.T) {
+	for name, tear := range map[string]func(path string) error{
+		"empty": func(path string) error { return os.Truncate(path, 0) },
+		"short": func(path string) error { return os.Truncate(path, 20) },
+		"zeros": func(path string) error { return os.WriteFile(path, make([]byte, 5000), 0o600) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			g := newRig(t)
+			putSegment(t, g, 0, "abc")
+			middle, last := putSegment(t, g, 3, "def"), putSegment(t, g, 6, "ghi")
+			r := g.reader(t)
+			if err := tear(last); err != nil {
+				t.Fatal(err)
+			}
+			if tail, end, err := r.Bounds(); tail != 0 || end != 6 || err != nil {
+				t.Errorf("bounds %d to %d, %v", tail, end, err)
+			}
+			if got := read(t, r, 0, 100); got != "abcdef" {
+				t.Errorf("read %q", got)
+			}
+			if n, err := r.ReadAt(make([]byte, 1), 6); n != 0 || !errors.Is(err, io.EOF) {
+				t.Errorf("at its end: %d, %v", n, err)
+			}
+			putSegment(t, g, 6, "ghi")
+			if err := tear(middle); err != nil {
+				t.Fatal(err)
+			}
+			var gap *GapError
+			if _, err := g.reader(t).ReadAt(make([]byte, 1), 3); !errors.As(err, &gap) || *gap != (GapError{From: 3, To: 6}) {
+				t.Errorf("in the middle: %v", err)
+			}
+			if err := tear(putSegment(t, g, 6, "ghi")); err != nil {
+				t.Fatal(err)
+			}
+			if c, err := NewCapture(g.dir, g.master, g.pipeR, g.pipeW, Options{}); err == nil {
+				c.Stop()
+				t.Error("capturing went on after it")
+			}
+		})
+	}
+}
+
 func TestDamagedAndForeignFilesAreNotRead(t *testing.T) {
 	for name, spoil := range map[string]func(path string) error{
-		"short":         func(path string) error { return os.Truncate(path, 20) },
-		"zeros":         func(path string) error { return os.WriteFile(path, make([]byte, 5000), 0o600) },
 		"other version": func(path string) error { return overwrite(path, 11, 9) },
 		"other name":    func(path string) error { return os.WriteFile(path, encodeHead(1), 0o600) },
 		"link": func(path string) error {

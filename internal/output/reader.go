@@ -125,15 +125,34 @@ func (r *Reader) seek(off int64) (size int64, err error) {
 		return 0, &GapError{From: off, To: starts[0]}
 	}
 	f, size, err := r.dir.openSegment(starts[i], unix.O_RDONLY)
+	if errors.Is(err, errTorn) {
+		return 0, r.dir.after(starts, i, off)
+	}
 	if err != nil {
 		return 0, err
 	}
 	if i+1 < len(starts) && off >= starts[i]+size {
 		f.Close()
-		return 0, &GapError{From: off, To: starts[i+1]}
+		return 0, r.dir.after(starts, i, off)
 	}
 	r.use(f, starts[i])
 	return size, nil
+}
+
+// after says what follows when segment i holds no more: a gap, or the end when
+// everything behind it is torn.
+func (d directory) after(starts []int64, i int, off int64) error {
+	for _, start := range starts[i+1:] {
+		f, _, err := d.openSegment(start, unix.O_RDONLY)
+		if err == nil {
+			f.Close()
+			return &GapError{From: off, To: start}
+		}
+		if !errors.Is(err, errTorn) {
+			return err
+		}
+	}
+	return io.EOF
 }
 
 func (r *Reader) use(f *os.File, start int64) {
@@ -151,18 +170,29 @@ func (r *Reader) Bounds() (tail, end int64, err error) {
 		if len(starts) == 0 {
 			return 0, 0, nil
 		}
-		last := starts[len(starts)-1]
-		f, size, err := r.dir.openSegment(last, unix.O_RDONLY)
+		end, err := r.dir.last(starts)
 		if errors.Is(err, fs.ErrNotExist) {
 			continue
 		}
-		if err != nil {
-			return 0, 0, err
-		}
-		f.Close()
-		return starts[0], last + size, nil
+		return starts[0], end, err
 	}
 	return 0, 0, errors.New("cannot find the bounds of the output: it is dropped faster than it can be read")
+}
+
+// last is where the last segment ends that is not torn.
+func (d directory) last(starts []int64) (end int64, err error) {
+	for i := len(starts) - 1; i >= 0; i-- {
+		f, size, err := d.openSegment(starts[i], unix.O_RDONLY)
+		if errors.Is(err, errTorn) {
+			continue
+		}
+		if err != nil {
+			return 0, err
+		}
+		f.Close()
+		return starts[i] + size, nil
+	}
+	return starts[0], nil
 }
 
 // State gives the newest state that SetState stored for an offset of at most off,
@@ -178,7 +208,7 @@ func (r *Reader) State(off int64) (start int64, state []byte, err error) {
 			continue
 		}
 		f, _, err := r.dir.openSegment(starts[i], unix.O_RDONLY)
-		if errors.Is(err, fs.ErrNotExist) {
+		if errors.Is(err, fs.ErrNotExist) || errors.Is(err, errTorn) {
 			continue
 		}
 		if err != nil {

@@ -1,6 +1,7 @@
 package output
 
 import (
+	"bytes"
 	"encoding/binary"
 	"errors"
 	"fmt"
@@ -44,9 +45,16 @@ func encodeHead(start int64) []byte {
 	return b
 }
 
+// errTorn is a segment whose name came through a power loss and whose head did
+// not: nothing of it can be told, and what is before it is whole. A segment is not
+// synced before it gets its name, as that would stop the capture at each.
+var errTorn = fmt.Errorf("%w: it was torn by a power loss", ErrDamaged)
+
 func checkHead(b []byte, start int64) error {
 	switch {
-	case len(b) < headFixed || string(b[:8]) != headMagic:
+	case len(b) < headFixed || len(bytes.Trim(b, "\x00")) == 0:
+		return errTorn
+	case string(b[:8]) != headMagic:
 		return fmt.Errorf("%w: it does not begin like one", ErrDamaged)
 	case binary.BigEndian.Uint32(b[24:]) != castagnoli(b[:24]):
 		return fmt.Errorf("%w: wrong checksum", ErrDamaged)

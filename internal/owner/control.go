@@ -25,7 +25,7 @@ func (o *owner) control(c ownerlink.Control) {
 		o.released = true
 		return
 	case ownerlink.ControlBye:
-		o.next.bye = true
+		o.next.bye, o.next.successor = true, c.Successor
 		return
 	}
 	a, known := o.answers[c.Mutation]

@@ -45,12 +45,13 @@ type succession struct {
 	listen *os.File         // owner.sock
 	socket ownerlink.Socket // of the listener in safe-keeping
 
-	bye     bool        // the guardian has said that it leaves for want of work
-	losses  []time.Time // in the last lossWindow
-	retryAt time.Time   // zero: no start is due
-	already int         // in a row
-	startup *os.File    // of the guardian started last, until it was read
-	waiting *needWatch  // nil: nobody looks whether a guardian is needed
+	bye       bool        // the guardian has said that it leaves for want of work
+	successor bool        // and that another one is about to claim the session
+	losses    []time.Time // in the last lossWindow
+	retryAt   time.Time   // zero: no start is due
+	already   int         // in a row
+	startup   *os.File    // of the guardian started last, until it was read
+	waiting   *needWatch  // nil: nobody looks whether a guardian is needed
 }
 
 // needWatch looks, while there is no guardian, whether one is needed.
@@ -60,7 +61,7 @@ type needWatch struct{ needed chan struct{} }
 func (o *owner) connect(conn *ownerlink.Conn) {
 	o.channel = conn
 	o.voice = newVoice(conn, o.lost)
-	o.next.bye, o.next.waiting, o.next.retryAt = false, nil, time.Time{}
+	o.next.bye, o.next.successor, o.next.waiting, o.next.retryAt = false, false, nil, time.Time{}
 	if o.ledger != nil {
 		o.publish()
 	}
@@ -82,6 +83,8 @@ func (o *owner) loseGuardian(l lostChannel) {
 	}
 	switch {
 	case !o.launched:
+	case o.next.bye && o.next.successor:
+		o.next.retryAt = time.Now().Add(claimPatience)
 	case o.next.bye:
 		o.next.waiting = o.watchNeed()
 	case ready.Already:

@@ -88,6 +88,9 @@ type Control struct {
 	Kind     ControlKind          `json:"kind"`
 	Signal   int                  `json:"signal,omitempty"`
 	Group    protocol.SignalGroup `json:"group,omitempty"`
+	// Successor comes with ControlBye: another guardian is about to claim the
+	// session.
+	Successor bool `json:"successor,omitempty"`
 }
 
 // State is the one message from the owner: all that it knows, as of now.

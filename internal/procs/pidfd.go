@@ -66,9 +66,15 @@ func newPidFD(fd int) *PidFD {
 	return &PidFD{f: os.NewFile(uintptr(fd), "pidfd"), closed: make(chan struct{})}
 }
 
+// running asks once more whenever a signal came in between, as the runtime sends
+// itself many: any other answer but this one's own would declare a process dead.
 func running(fd int) bool {
-	n, err := unix.Poll([]unix.PollFd{{Fd: int32(fd), Events: unix.POLLIN}}, 0)
-	return n == 0 && err == nil
+	for {
+		n, err := unix.Poll([]unix.PollFd{{Fd: int32(fd), Events: unix.POLLIN}}, 0)
+		if err != unix.EINTR {
+			return n == 0 && err == nil
+		}
+	}
 }
 
 // Signal sends sig. A zombie takes it without effect; ErrGone after the reap.

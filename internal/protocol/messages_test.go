@@ -93,7 +93,7 @@ func messages() []message {
 		of("ReadAnswer", ReadAnswer{From: 4, Bytes: []byte{0, 0xff}, End: 6}),
 		of("ReceiptsRequest", ReceiptsRequest{Head: head(OpReceipts), MutationID: &id}),
 		of("ReceiptsAnswer", ReceiptsAnswer{Receipts: []Receipt{{MutationID: id, Op: "term", AdmittedAt: 5, CompletedAt: 6, Code: "ok", Response: []byte{0xa0}}}}),
-		of("LeaveRequest", LeaveRequest{head(OpLeave)}),
+		of("LeaveRequest", LeaveRequest{head(OpLeave), true}),
 		of("SubscribeRequest", SubscribeRequest{Head: head(OpSubscribe), Since: 3, LiveMS: 500}),
 		of("SubscribeFrame", SubscribeFrame{Snapshot: exampleSnapshot(), Skipped: true, Last: true}),
 		of("AttachRequest", AttachRequest{Head: head(OpAttach), Size: &Size{Cols: 80, Rows: 24}, ReadOnly: true, Since: &since, Back: 4096, Nudge: true}),

@@ -212,7 +212,12 @@ type ReceiptsAnswer struct {
 }
 
 // LeaveRequest asks the guardian to go away; the session lives on.
-type LeaveRequest struct{ Head }
+type LeaveRequest struct {
+	Head
+	// Successor: who asks starts the next guardian at once; the owner is to wait for
+	// it a moment.
+	Successor bool `json:"successor,omitempty"`
+}
 
 // SubscribeRequest turns the connection into a stream of [SubscribeFrame].
 type SubscribeRequest struct {

@@ -235,7 +235,7 @@ func TestDamageIsNamedAndOthersGoOn(t *testing.T) {
 		"other session":    {JournalFile, record(JournalFile, life(lifecycle.Durable{Version: 1, State: lifecycle.New, Session: "x"}))},
 		"not an outcome":   {OutcomeFile, write(OutcomeFile, "hello")},
 		"outcome's record": {OutcomeFile, record(OutcomeFile, []byte{0xff})},
-		"output":           {OutputDir, write(OutputDir+"/0000000000000000.seg", "hello")},
+		"output":           {OutputDir, write(OutputDir+"/0000000000000000.seg", "hello, hello, hello, hello, hello, hello")},
 		"no guardian.lock": {GuardianLock, func(d *Dir) { must(t, os.Remove(filepath.Join(d.Path(), GuardianLock))) }},
 		"no owner.lock":    {OwnerLock, func(d *Dir) { must(t, os.Remove(filepath.Join(d.Path(), OwnerLock))) }},
 	} {
