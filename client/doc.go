@@ -28,5 +28,5 @@
 // outlive their starter.
 //
 // Nothing here ends a session, removes its files or kills a process unless the
-// method's name says so.
+// method's name, or RecoverOptions.Force, says so.
 package client

@@ -76,7 +76,6 @@ func (s *Session) Input(ctx context.Context, data []byte) (written int, err erro
 	r, err := s.ask(ctx, plan{}, func(id uint64) any {
 		return protocol.InputRequest{Head: protocol.Head{ID: id, Op: protocol.OpInput}, Bytes: data}
 	})
-	// A refusal may come with an answer: what was written before it.
 	answer, bad := decode[protocol.InputAnswer](r.OK)
 	if err == nil {
 		err = bad

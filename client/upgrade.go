@@ -14,14 +14,11 @@ import (
 )
 
 const (
-	// upgradeRounds bounds how often a guardian is asked to leave because the owner
-	// was faster with the executable that it has.
+	// upgradeRounds bounds how often a guardian is asked to leave because somebody
+	// else's was faster.
 	upgradeRounds = 10
 	// leavePatience bounds how long one may take to leave.
 	leavePatience = 5 * time.Second
-	// candidates of ours are started this often, and so many of them may be about.
-	candidateEvery = 3 * time.Millisecond
-	maxCandidates  = 3
 )
 
 // upgrade has a guardian of this version serve the session. From then on the
@@ -59,7 +56,7 @@ func (s *Session) upgrade(ctx context.Context, r *Recovery) error {
 	}
 	return &Error{
 		Code: CodeBusy, Retry: RetryLater, Hint: "mur recover --upgrade " + s.ID(),
-		Message: fmt.Sprintf("its owner was faster %d times and started the guardian that it has", upgradeRounds),
+		Message: fmt.Sprintf("another guardian was faster %d times", upgradeRounds),
 	}
 }
 
@@ -80,7 +77,7 @@ func runs(id procs.Identity, program string) bool {
 // dismiss asks the guardian to leave.
 func (s *Session) dismiss(ctx context.Context) error {
 	conn, _, err := s.openStream(ctx, func(id uint64) any {
-		return protocol.LeaveRequest{Head: protocol.Head{ID: id, Op: protocol.OpLeave}}
+		return protocol.LeaveRequest{Head: protocol.Head{ID: id, Op: protocol.OpLeave}, Successor: true}
 	})
 	if err == nil {
 		return conn.Close()
@@ -91,85 +88,36 @@ func (s *Session) dismiss(ctx context.Context) error {
 	return err
 }
 
-// race is the succession to one guardian, in which candidates of ours take part.
-type race struct {
-	s     *Session
-	old   procs.Identity
-	about int // candidates that have not answered yet
-	ended chan candidate
-	won   bool
-	over  bool // no further candidate is of use
-	err   error
-}
-
-// candidate is how a guardian of ours came out.
-type candidate struct {
-	ready protocol.Ready
-	err   error
-}
-
-// succeed starts guardians until one has the session after old has left, or
-// somebody else's has. The lock decides: one that finds it held leaves at once. A
-// single one would mostly come too late, as an owner whose session writes starts
-// the next from the executable that it has at the moment of the bye.
+// succeed starts a guardian of ours after old was asked to leave, for which its
+// owner waits a moment. false: somebody else's has the session.
 func (s *Session) succeed(ctx context.Context, old procs.Identity) (won bool, err error) {
 	within, cancel := context.WithTimeout(ctx, leavePatience)
 	defer cancel()
-	r := &race{s: s, old: old, ended: make(chan candidate, maxCandidates)}
-	tick := time.NewTicker(candidateEvery)
-	defer tick.Stop()
-	done := within.Done()
-	for !r.over || r.about > 0 {
-		select {
-		case <-tick.C:
-			r.send(ctx)
-		case c := <-r.ended:
-			r.take(c)
-		case <-done:
-			r.over, done = true, nil
+	pause := firstPause
+	for {
+		ready, err := s.spawnGuardian(ctx)
+		switch {
+		case err == nil && !ready.Already:
+			return true, nil
+		case err != nil && !errors.Is(err, errStillborn):
+			return false, err
 		}
-	}
-	switch {
-	case r.won:
-		return true, nil
-	case r.err != nil:
-		return false, r.err
-	case ctx.Err() != nil:
-		return false, ctx.Err()
-	case within.Err() != nil:
+		id, held, err := s.dir.Holder(sessiondir.GuardianLock)
+		if err != nil {
+			return false, err
+		}
+		if held && id != old && id != (procs.Identity{}) {
+			return false, nil
+		}
+		if rest(within, &pause) == nil {
+			continue
+		}
+		if ctx.Err() != nil {
+			return false, ctx.Err()
+		}
 		return false, &Error{
 			Code: CodeUnreachable, Retry: RetryLater, Hint: "mur recover --force --upgrade " + s.ID(),
 			Message: fmt.Sprintf("guardian %d was asked to leave and is still there", old.PID),
 		}
-	}
-	return false, nil
-}
-
-// send starts one more candidate, if there still is something to win.
-func (r *race) send(ctx context.Context) {
-	id, held, err := r.s.dir.Holder(sessiondir.GuardianLock)
-	if err != nil {
-		r.over, r.err = true, err
-	}
-	if held && id != r.old && id != (procs.Identity{}) {
-		r.over = true // one of ours, or the owner's
-	}
-	if r.over || r.about == maxCandidates {
-		return
-	}
-	r.about++
-	go func() {
-		ready, err := r.s.spawnGuardian(ctx)
-		r.ended <- candidate{ready, err}
-	}()
-}
-
-func (r *race) take(c candidate) {
-	r.about--
-	switch {
-	case c.err == nil && !c.ready.Already:
-		r.won, r.over = true, true
-	case c.err != nil && !errors.Is(c.err, errStillborn):
-		r.err, r.over = c.err, true
 	}
 }

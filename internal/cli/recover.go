@@ -62,16 +62,16 @@ func runRecover(ctx context.Context, d *deps, args []string, o recoverOptions) e
 			d.say("no sessions")
 		}
 	}
-	var failed error // the last; those before it are reported already
+	var failed error // the first; those after it are reported at once
 	for _, name := range names {
 		err := d.recoverOne(ctx, c, name, o)
 		if len(args) == 0 && client.CodeOf(err) == client.CodeNoSession {
 			continue // purged meanwhile
 		}
-		if err != nil && failed != nil {
-			d.report(failed, o.json)
-		}
-		if err != nil {
+		switch {
+		case err != nil && failed != nil:
+			d.report(err, o.json)
+		case err != nil:
 			failed = err
 		}
 		if ctx.Err() != nil {

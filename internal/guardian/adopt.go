@@ -176,7 +176,7 @@ func adoptCapture(dir *sessiondir.Dir, h *heir) (*output.Capture, error) {
 		return nil, err
 	}
 	defer out.Close()
-	deadline := time.Now().Add(adoptPatience)
+	deadline := time.Now().Add(firstWord)
 	for {
 		capture, err := output.NewCapture(out, h.master, h.pipeR, h.pipeW, output.Options{History: h.state.History})
 		if err == nil || !errors.Is(err, output.ErrBusy) || time.Now().After(deadline) {

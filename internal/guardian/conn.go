@@ -350,8 +350,10 @@ func (c *conn) dispatch(head protocol.Head, frame []byte, answer func(protocol.R
 			c.server.session.post(listReceipts{r, answer})
 		}
 	case protocol.OpLeave:
-		answer(protocol.Response{})
-		c.server.session.post(leave{})
+		if r := new(protocol.LeaveRequest); decode(r) {
+			answer(protocol.Response{})
+			c.server.session.post(leave{r.Successor})
+		}
 	default:
 		answer(protocol.Response{Error: protocol.Refuse(protocol.CodeUnknownOp, fmt.Sprintf("cannot %q: there is no such operation", head.Op))})
 	}

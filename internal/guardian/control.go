@@ -2,6 +2,7 @@ package guardian
 
 import (
 	"fmt"
+	"slices"
 	"syscall"
 	"time"
 
@@ -276,6 +277,16 @@ func (s *session) controlled(a ownerlink.Answer) {
 	s.then(func(bool) { s.sendNext() })
 }
 
+// delivered is what became of a signal whose owner is gone without an answer: what
+// it has recorded. One that was sent in the instant of its death may have arrived
+// all the same.
+func (s *session) delivered(id protocol.MutationID) protocol.Delivery {
+	if o, err := s.dir.Outcome(); err == nil && o != nil && slices.Contains(o.Delivered, id.String()) {
+		return protocol.Delivered
+	}
+	return protocol.NotDelivered
+}
+
 // ownerGone completes everything that still waited for an owner that is no more.
 func (q *controls) ownerGone(s *session) {
 	pending := q.pending
@@ -286,7 +297,7 @@ func (q *controls) ownerGone(s *session) {
 		case ownerlink.ControlSweep:
 			s.then(func(bool) { s.search(p.mutation) })
 		default:
-			s.complete(p.mutation, protocol.ControlAnswer{MutationID: p.mutation, Delivery: protocol.NotDelivered})
+			s.complete(p.mutation, protocol.ControlAnswer{MutationID: p.mutation, Delivery: s.delivered(p.mutation)})
 		}
 	}
 }

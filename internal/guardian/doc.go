@@ -1,7 +1,7 @@
 // Package guardian is the process that holds the control authority over one
-// session: it authenticates clients, admits each mutation once, spawns the
-// owner, captures the terminal's output and tells everybody how the session
-// fares.
+// session: it authenticates clients, admits each mutation once, spawns the owner
+// or re-adopts the one that lives, captures the terminal's output and tells
+// everybody how the session fares. It leaves when there is nothing to do.
 //
 // One goroutine owns the session's state and reads one typed inbox; every
 // change is on disk before it is published, and readers take the published

@@ -130,8 +130,8 @@ func (s *session) recover(given *heir) (past, error) {
 	return p, nil
 }
 
-// reachOwner takes over a living owner; without an error but errOwnerGone it may
-// come to nothing, and the owner has to be sought.
+// reachOwner takes over a living owner. After any error but errOwnerGone the owner
+// lives and has to be sought.
 func (s *session) reachOwner(given *heir) (*heir, *owner, error) {
 	h, err := reach(s.dir, s.spawner.self, given, adoptPatience)
 	if err != nil {
@@ -214,12 +214,15 @@ func (s *session) settled(r receipts.Receipt) any {
 		s.mark(lifecycle.Event{Kind: lifecycle.Account})
 		answer := s.sweptBefore(id)
 		answer.Processes = survivors(s.state)
+		if answer.Proved {
+			s.mark(lifecycle.Event{Kind: lifecycle.Consume})
+		}
 		return answer
 	case protocol.OpRetire:
 		s.mark(lifecycle.Event{Kind: lifecycle.Retire})
 		s.mark(lifecycle.Event{Kind: lifecycle.EndTerminal})
 		return protocol.RetireAnswer{MutationID: id, Record: s.state.Record}
 	default:
-		return protocol.ControlAnswer{MutationID: id, Delivery: protocol.NotDelivered}
+		return protocol.ControlAnswer{MutationID: id, Delivery: s.delivered(id)}
 	}
 }

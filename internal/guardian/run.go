@@ -152,7 +152,7 @@ func (g *guardian) leave() {
 		return
 	}
 	o.capture.Stop()
-	if err := o.conn.Send(ownerlink.Control{Kind: ownerlink.ControlBye}, time.Second); err != nil {
+	if err := o.conn.Send(ownerlink.Control{Kind: ownerlink.ControlBye, Successor: g.session.successor}, time.Second); err != nil {
 		g.log.Warn("cannot say bye to the owner", "error", err)
 	}
 }

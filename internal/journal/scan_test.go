@@ -168,6 +168,12 @@ func TestAnyDamageBeforeTheLastCommitIsRefused(t *testing.T) {
 		if bytes.Equal(before, damaged) {
 			return // zeros over zeros
 		}
+		for i := range damaged { // as much of it changes nothing
+			if damaged[i] != before[i] {
+				at += int64(i)
+				break
+			}
+		}
 		if corrupt := wantCorrupt(r, err); corrupt.Offset > at {
 			r.Fatalf("damage at %d seen at %d", at, corrupt.Offset)
 		}

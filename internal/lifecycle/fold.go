@@ -9,7 +9,8 @@ type OutcomeRecord struct {
 	Report    *Report      `json:"report,omitempty"`
 	Failure   *Failure     `json:"failure,omitempty"` // the target could not be started
 	Stopped   *bool        `json:"stopped,omitempty"`
-	Applied   string       `json:"applied,omitempty"` // a mutation that was carried out
+	Applied   string       `json:"applied,omitempty"`   // a mutation that was carried out
+	Delivered bool         `json:"delivered,omitempty"` // and its signal was taken
 	Exit      *ExitStatus  `json:"exit,omitempty"`
 	Drain     *DrainReport `json:"drain,omitempty"`
 	Consumed  bool         `json:"consumed,omitempty"` // a sweep has proved that no descendant is left
@@ -36,6 +37,7 @@ type Outcome struct {
 	Failure   *Failure     `json:"failure,omitempty"`
 	Stopped   bool         `json:"stopped,omitempty"`
 	Applied   []string     `json:"applied,omitempty"`
+	Delivered []string     `json:"delivered,omitempty"` // those of Applied whose signal was taken
 	Exit      *ExitStatus  `json:"exit,omitempty"`
 	Drain     *DrainReport `json:"drain,omitempty"`
 	Consumed  bool         `json:"consumed,omitempty"`
@@ -59,6 +61,9 @@ func (o *Outcome) Add(r OutcomeRecord) {
 	}
 	if r.Applied != "" {
 		o.Applied = append(o.Applied, r.Applied)
+		if r.Delivered {
+			o.Delivered = append(o.Delivered, r.Applied)
+		}
 	}
 	if r.Exit != nil {
 		o.Exit = r.Exit

@@ -39,7 +39,9 @@ func (o *owner) control(c ownerlink.Control) {
 		}
 		// With a failing disk the answer does not wait: the guardian is told that
 		// nothing is durable, and while this process lives it remembers.
-		_ = o.ledger.commit(lifecycle.OutcomeRecord{Applied: c.Mutation, Consumed: consumed})
+		_ = o.ledger.commit(lifecycle.OutcomeRecord{
+			Applied: c.Mutation, Delivered: a.Delivery == protocol.Delivered, Consumed: consumed,
+		})
 	}
 	a.Seq = c.Seq
 	o.answer = &a

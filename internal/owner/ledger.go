@@ -110,7 +110,7 @@ func (l *ledger) rewrite() error {
 // known is what the owner knows, durable or not.
 func (l *ledger) known() lifecycle.Outcome {
 	sum := l.durable
-	sum.Applied = slices.Clip(sum.Applied)
+	sum.Applied, sum.Delivered = slices.Clip(sum.Applied), slices.Clip(sum.Delivered)
 	for _, r := range l.pending {
 		sum.Add(r)
 	}
@@ -149,7 +149,7 @@ func condense(o lifecycle.Outcome) []lifecycle.OutcomeRecord {
 		records = append(records, lifecycle.OutcomeRecord{At: o.RunningAt, Running: o.Running})
 	}
 	for _, id := range o.Applied {
-		records = append(records, lifecycle.OutcomeRecord{At: now, Applied: id})
+		records = append(records, lifecycle.OutcomeRecord{At: now, Applied: id, Delivered: slices.Contains(o.Delivered, id)})
 	}
 	stopped := o.Stopped
 	return append(records, lifecycle.OutcomeRecord{

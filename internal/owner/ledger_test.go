@@ -52,7 +52,7 @@ func life() []lifecycle.OutcomeRecord {
 		{Stopped: &yes},
 		{Applied: "one"},
 		{Stopped: &no},
-		{Applied: "two"},
+		{Applied: "two", Delivered: true},
 		{Exit: &lifecycle.ExitStatus{Signal: 9, Core: true, At: 8, Usage: &lifecycle.Usage{UserNanos: 1}}},
 		{Drain: &lifecycle.DrainReport{State: lifecycle.DrainCut, EndOffset: 3, Holders: 1}},
 		{Consumed: true},

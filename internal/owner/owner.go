@@ -235,7 +235,7 @@ func (o *owner) publish() {
 		Version: ownerlink.Version, Build: o.build, Outcome: o.ledger.durable,
 		Answer: o.answer, History: o.history, Socket: o.next.socket, NotDurable: o.ledger.trouble(),
 	}
-	s.Outcome.Applied = nil
+	s.Outcome.Applied, s.Outcome.Delivered = nil, nil
 	if s.Outcome.Failure == nil && !o.launched {
 		s.Outcome.Failure = o.ledger.known().Failure
 	}

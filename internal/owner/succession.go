@@ -45,7 +45,7 @@ type succession struct {
 	listen *os.File         // owner.sock
 	socket ownerlink.Socket // of the listener in safe-keeping
 
-	bye       bool        // the guardian has said that it leaves for want of work
+	bye       bool        // the guardian has said that it leaves
 	successor bool        // and that another one is about to claim the session
 	losses    []time.Time // in the last lossWindow
 	retryAt   time.Time   // zero: no start is due

@@ -1,6 +1,6 @@
-// Package ownerlink is the contract between a guardian and the owner it spawns:
-// which descriptor is what, what to launch, and the two messages of their
-// channel.
+// Package ownerlink is the contract between the guardians of a session and its
+// owner: the descriptors that each starts the other with, what to launch, the two
+// messages of their channel, and the claim of a session at owner.sock.
 //
 // The channel is a SOCK_SEQPACKET pair; each message is one packet of strict
 // CBOR, each side sends without blocking. The guardian has at most one
@@ -68,8 +68,8 @@ const (
 	ControlTerm    ControlKind = "term" // SIGTERM to the target's group
 	ControlSweep   ControlKind = "sweep"
 	ControlRelease ControlKind = "release" // a retirement is committed: leave
-	// ControlBye: the guardian leaves for want of work; the next is needed only
-	// when there is some. It has no answer.
+	// ControlBye: the guardian leaves; the next is needed only when there is work.
+	// It has no answer.
 	ControlBye ControlKind = "bye"
 )
 

@@ -74,7 +74,7 @@ func messages() []message {
 	return []message{
 		of("Hello", Hello{Version: 1, ExecutionToken: []byte{1, 2}, Authentication: []byte{3, 4}, Capabilities: Capabilities()}),
 		of("Welcome", Welcome{Version: 1, MinVersion: 1, Session: NewSessionID(id), Role: RoleController, Capabilities: Capabilities(), Generation: 2, Limits: &limits}),
-		of("Ready", Ready{Version: 1, PID: 40, Generation: 2, Already: true, Error: &lifecycle.Failure{Stage: "adopt", Message: "no"}}),
+		of("Ready", Ready{Version: 1, PID: 40, Generation: 2, Already: true, Error: &lifecycle.Failure{Stage: "journal", Message: "no"}}),
 		of("Head", head("unheard-of")),
 		of("StartRequest", StartRequest{Head: head(OpStart), MutationID: id, StartSpec: exampleStart()}),
 		of("StartAnswer", StartAnswer{MutationID: id, State: lifecycle.LaunchFailed, TargetPID: 42, Error: &lifecycle.Failure{Stage: "exec", Errno: 2, Message: "no such file or directory"}}),

@@ -17,7 +17,7 @@ func layers() [][]string {
 		{"cmd/mur", "cmd/guardian", "cmd/owner"},
 		{"internal/cli"},
 		{"client"},
-		{"internal/guardian", "internal/owner", "internal/bundled", "internal/runner"},
+		{"internal/guardian", "internal/owner", "internal/bundled"},
 		{"internal/wasmhost"},
 		{"internal/sessiondir", "internal/ownerlink", "internal/capsule"},
 		{"internal/receipts", "internal/output"},
@@ -40,7 +40,7 @@ func layer(pkg string) int {
 // apart are packages outside of the layers: guests, which run in the sandbox, and
 // what nothing imports.
 func apart(pkg string) bool {
-	return within(pkg, "capsules", "sdk", "tests", "examples", "bench", "internal/deps", "internal/tools")
+	return within(pkg, "capsules", "sdk", "tests", "bench")
 }
 
 func TestImportsPointDownOnly(t *testing.T) {
