@@ -95,6 +95,12 @@ func Dial(ctx context.Context, dir *os.File, name string) (*net.UnixConn, error)
 		if err == nil {
 			return conn.(*net.UnixConn), nil
 		}
+		// The dialer's own timer may be a moment ahead of ctx's.
+		var late net.Error
+		if _, bounded := ctx.Deadline(); bounded && !errors.Is(err, unix.EAGAIN) && errors.As(err, &late) && late.Timeout() {
+			<-ctx.Done()
+			return nil, fmt.Errorf("cannot connect to %s: %w", name, ctx.Err())
+		}
 		// A nonblocking connect to a full backlog fails instead of waiting.
 		if !errors.Is(err, unix.EAGAIN) {
 			return nil, fmt.Errorf("cannot connect to %s: %w", name, err)
