@@ -126,7 +126,7 @@ func TestAReaderDoesNotWaitForAGuardianThatHangs(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	syscall.Kill(st.GuardianPID, syscall.SIGSTOP)
+	stop(t, st.GuardianPID)
 	defer syscall.Kill(st.GuardianPID, syscall.SIGCONT)
 	eventually(t, "the guardian is stopped", func() bool {
 		stat, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", st.GuardianPID))

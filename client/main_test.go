@@ -1,11 +1,13 @@
 package client
 
 import (
+	"bytes"
 	"context"
 	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"syscall"
 	"testing"
 	"time"
 
@@ -142,6 +144,25 @@ func shellSpec(line string) StartSpec {
 		Program: []byte("/bin/sh"), Args: [][]byte{[]byte("-c"), []byte(line)}, Cwd: []byte("/"),
 		Env: map[Bytes]Bytes{"PATH": "/usr/bin:/bin"},
 	}
+}
+
+// stop stops a process and waits until each of its threads has: kill(2) returns
+// before that, and the last of them may still answer somebody.
+func stop(t *testing.T, pid int) {
+	t.Helper()
+	if err := syscall.Kill(pid, syscall.SIGSTOP); err != nil {
+		t.Fatal(err)
+	}
+	eventually(t, "all threads to be stopped", func() bool {
+		threads, err := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/stat", pid))
+		for _, path := range threads {
+			var b []byte
+			if b, err = os.ReadFile(path); err != nil || !bytes.Contains(b, []byte(") T ")) {
+				return false
+			}
+		}
+		return err == nil && len(threads) > 0
+	})
 }
 
 // eventually polls a condition that nothing announces.

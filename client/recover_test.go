@@ -135,7 +135,7 @@ func TestAStoppedGuardianIsContinued(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	syscall.Kill(st.GuardianPID, syscall.SIGSTOP)
+	stop(t, st.GuardianPID)
 	r, err := s.Recover(b.ctx(), RecoverOptions{Force: true})
 	if err != nil || r.Continued != st.GuardianPID || r.Killed != 0 || r.Status.GuardianPID != st.GuardianPID {
 		t.Errorf("%+v, %v", r, err)
@@ -153,7 +153,7 @@ func TestWhatACrashLeftIsSettledOnce(t *testing.T) {
 		t.Errorf("with nothing to settle: %+v, %v", r, err)
 	}
 	// The owner does not answer, so the term stays begun.
-	syscall.Kill(st.OwnerPID, syscall.SIGSTOP)
+	stop(t, st.OwnerPID)
 	op := NewMutationID()
 	ctx, cancel := context.WithCancel(b.ctx())
 	answered := make(chan error, 1)
