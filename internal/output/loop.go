@@ -18,9 +18,9 @@ const (
 	lazyTime  = 5 * time.Millisecond
 	// takeBytes is moved at most before requests are looked at again.
 	takeBytes = 64 << 10
-	// takeAllRounds bounds what is moved for one flush: the kernel holds far less
-	// of what was written before it.
-	takeAllRounds = 4
+	// takeAllBytes bounds what is moved for one flush: the kernel holds far less of
+	// what was written before it.
+	takeAllBytes = 256 << 10
 
 	indexEvery = 50 * time.Millisecond
 	hungUpPoll = 100 * time.Millisecond
@@ -213,13 +213,20 @@ func (l *loop) due() bool {
 // takeAll moves what the terminal holds, which is not all that poll(2) shows to
 // others: while this thread is between taking bytes and telling the line
 // discipline, it shows nothing and yet more is there. Only who reads can know.
+//
+// A full pipe looks like an empty terminal, and few bytes can fill it; so it is
+// emptied until nothing comes any more.
 func (l *loop) takeAll() (full bool) {
-	for range takeAllRounds {
+	for first := l.log.end + l.pending; l.log.end+l.pending-first < takeAllBytes; {
 		before := l.log.end + l.pending
-		if full = l.take(); full || l.log.end+l.pending-before < takeBytes {
-			return full
+		full = l.take()
+		if !full && l.log.end+l.pending == before {
+			return false
 		}
 		l.flush()
+		if !l.retryAt.IsZero() {
+			return full // it cannot be written
+		}
 	}
 	return full
 }
