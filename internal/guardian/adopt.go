@@ -262,6 +262,9 @@ func (s *session) seek() {
 			if err == nil {
 				o, err := h.own(s.dir)
 				if err == nil {
+					if h.listener != nil {
+						h.listener.Close() // while it is open, clients wait there in vain
+					}
 					s.post(found{o, h.state})
 					return
 				}
