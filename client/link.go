@@ -18,18 +18,49 @@ import (
 // the request had its effect is not known.
 var errBroken = errors.New("the connection to the guardian was lost")
 
+// silentPatience is how long a new connection may stay without an answer before it
+// is asked whether there is a guardian at all.
+const silentPatience = time.Second
+
 // dial connects to the session's guardian and introduces us.
-func dial(ctx context.Context, dir *sessiondir.Dir) (*net.UnixConn, protocol.Welcome, error) {
+func (s *Session) dial(ctx context.Context) (*net.UnixConn, protocol.Welcome, error) {
 	var welcome protocol.Welcome
-	conn, err := peersock.Dial(ctx, dir.File(), sessiondir.GuardianSocket)
+	conn, err := peersock.Dial(ctx, s.dir.File(), sessiondir.GuardianSocket)
 	if err != nil {
 		return nil, welcome, err
 	}
-	if err := greet(ctx, conn, dir.Bootstrap(), &welcome); err != nil {
+	stop := s.startIfNobody(ctx)
+	defer stop()
+	if err := greet(ctx, conn, s.dir.Bootstrap(), &welcome); err != nil {
 		conn.Close()
 		return nil, welcome, err
 	}
 	return conn, welcome, nil
+}
+
+// startIfNobody starts a guardian when nobody answers and nobody holds the lock: the
+// owner, which keeps the socket and would start one, may be stopped. It takes over
+// who waits at the socket.
+func (s *Session) startIfNobody(ctx context.Context) (stop func()) {
+	ctx, cancel := context.WithCancel(ctx)
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		for {
+			select {
+			case <-ctx.Done():
+				return
+			case <-time.After(silentPatience):
+			}
+			if _, held, err := s.dir.Holder(sessiondir.GuardianLock); err == nil && !held {
+				_, _ = s.spawnGuardian(ctx) // whoever waits learns it from the socket
+			}
+		}
+	}()
+	return func() {
+		cancel()
+		<-done
+	}
 }
 
 func greet(ctx context.Context, conn *net.UnixConn, b sessiondir.Bootstrap, welcome *protocol.Welcome) error {

@@ -34,7 +34,8 @@ func (s *Session) ReadLog(from int64, each func(Piece) error) error {
 }
 
 // FollowLog gives the output from an offset on as it is written, until the final
-// record is there and everything was given, or the context ends.
+// record is there and everything up to its end offset was given, or the context
+// ends.
 func (s *Session) FollowLog(ctx context.Context, from int64, each func(Piece) error) error {
 	c, err := watchChanges(ctx, s.dir.WatchOutput)
 	if err != nil {
@@ -48,14 +49,15 @@ func (s *Session) FollowLog(ctx context.Context, from int64, each func(Piece) er
 		if err != nil {
 			return err
 		}
-		// What was written before the final record was seen is there by now.
 		if err := l.drain(each); err != nil {
 			return err
 		}
-		if st.State.Final() {
+		// The record may be ahead of the log: what is missing is in the hands of the
+		// owner, for the next guardian to write down.
+		if st.State.Final() && (l.at >= st.Record.EndOffset || !st.OwnerAlive) {
 			return nil
 		}
-		if err := l.follow(ctx, c, each); err != nil {
+		if err := l.follow(ctx, c, st.recheck, each); err != nil {
 			return err
 		}
 	}
@@ -63,8 +65,8 @@ func (s *Session) FollowLog(ctx context.Context, from int64, each func(Piece) er
 
 // follow waits for more and gives it until there is a pause: only then is the
 // rest of the session worth a look.
-func (l *logReader) follow(ctx context.Context, c *changes, each func(Piece) error) error {
-	if err := c.wait(ctx); err != nil {
+func (l *logReader) follow(ctx context.Context, c *changes, recheck time.Duration, each func(Piece) error) error {
+	if err := c.wait(ctx, recheck); err != nil {
 		return err
 	}
 	for {
@@ -73,7 +75,7 @@ func (l *logReader) follow(ctx context.Context, c *changes, each func(Piece) err
 			return err
 		}
 		pause, cancel := context.WithTimeout(ctx, logPause)
-		err := c.wait(pause)
+		err := c.wait(pause, 0)
 		cancel()
 		if err != nil {
 			return ctx.Err()

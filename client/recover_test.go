@@ -30,7 +30,7 @@ func hang(path string, noted bool) int {
 		return 1
 	}
 	if self, err := procs.Self(); noted && err == nil {
-		err = sessiondir.NoteHolder(lock, self)
+		err = sessiondir.NoteHolder(lock, self, 0)
 		if err != nil {
 			fmt.Fprintln(os.Stderr, err)
 		}

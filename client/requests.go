@@ -11,9 +11,7 @@ import (
 
 // Status asks the living guardian; Snapshot also works without one.
 func (s *Session) Status(ctx context.Context) (Snapshot, error) {
-	r, err := s.ask(ctx, reading(), func(id uint64) any {
-		return protocol.StatusRequest{Head: protocol.Head{ID: id, Op: protocol.OpStatus}}
-	})
+	r, err := s.ask(ctx, reading(), statusRequest)
 	if err != nil {
 		return Snapshot{}, err
 	}
@@ -21,6 +19,10 @@ func (s *Session) Status(ctx context.Context) (Snapshot, error) {
 		return Snapshot{}, fmt.Errorf("cannot read the answer: %w: no snapshot", protocol.ErrMalformed)
 	}
 	return *r.Snapshot, nil
+}
+
+func statusRequest(id uint64) any {
+	return protocol.StatusRequest{Head: protocol.Head{ID: id, Op: protocol.OpStatus}}
 }
 
 // Start launches the session's program, once and for all: the same id and spec

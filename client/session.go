@@ -66,6 +66,9 @@ type Status struct {
 	GuardianAlive, OwnerAlive bool
 	Created                   time.Time
 	OutputEnd                 int64
+
+	// recheck is when to look again though nothing happens; 0: never.
+	recheck time.Duration
 }
 
 // Snapshot reads the session without starting anything.
@@ -76,10 +79,13 @@ func (s *Session) Snapshot(ctx context.Context) (Status, error) {
 	}
 	ctx, cancel := context.WithTimeout(ctx, livePatience)
 	defer cancel()
-	live, err := s.Status(ctx)
-	if err != nil {
-		return st, nil // the files are the truth; what is missing stays unknown
+	// Once: what it takes to reach a guardian that is just leaving would start the
+	// next. The files are the truth; what is missing stays unknown.
+	r, err := s.askOnce(ctx, reading(), statusRequest)
+	if err != nil || r.Error != nil || r.Snapshot == nil {
+		return st, nil
 	}
+	live := r.Snapshot
 	st.Live = live.Live
 	if live.Revision >= st.Revision {
 		st.Durable = live.Durable
@@ -100,6 +106,7 @@ func (s *Session) statusOf(v *sessiondir.View) Status {
 	st := Status{
 		Snapshot: Snapshot{Durable: v.Snapshot}, Dir: s.dir.Path(), OutputEnd: v.OutputEnd,
 		GuardianAlive: v.GuardianLive, OwnerAlive: v.OwnerLive, Created: time.Unix(0, b.Created),
+		recheck: v.Recheck,
 	}
 	if v.GuardianLive {
 		st.GuardianPID = v.Guardian.PID
@@ -119,10 +126,10 @@ func (s *Session) reach(ctx context.Context, wake bool) (*link, error) {
 		return s.link, nil
 	}
 	s.link = nil
-	conn, _, err := dial(ctx, s.dir)
+	conn, _, err := s.dial(ctx)
 	if err != nil && wake && noListener(err) {
 		if err = s.wake(ctx); err == nil {
-			conn, _, err = dial(ctx, s.dir)
+			conn, _, err = s.dial(ctx)
 		}
 	}
 	if err != nil {
@@ -194,12 +201,13 @@ func busyError(r protocol.Response, err error) error {
 // *Error.
 func (s *Session) ask(ctx context.Context, p plan, build func(id uint64) any) (protocol.Response, error) {
 	pause := firstPause
+	var refused error // the last time that there was an answer
 	for {
 		r, err := s.askOnce(ctx, p, build)
 		// Busy had no effect and passes: a mutation is sent again, with its id, for
 		// as long as it is wanted.
 		if busy := busyError(r, err); busy != nil && p.wake && p.again {
-			if rest(ctx, &pause) != nil {
+			if refused = busy; rest(ctx, &pause) != nil {
 				return r, busy
 			}
 			continue
@@ -210,6 +218,8 @@ func (s *Session) ask(ctx context.Context, p plan, build func(id uint64) any) (p
 				return r, refusal(r.Error, r.Snapshot)
 			}
 			return r, nil
+		case ctx.Err() != nil && refused != nil:
+			return r, refused
 		case ctx.Err() != nil:
 			return r, unreachable(ctx, s.ID(), nil)
 		case err == nil:
@@ -254,12 +264,12 @@ func (s *Session) whyNobody(ctx context.Context) error {
 		return s.ensureGuardian(ctx)
 	case st.State.Final():
 		return &Error{
-			Code: CodeNotRunning, Retry: RetryNever, Snapshot: &st.Snapshot,
+			Code: CodeNotRunning, Retry: RetryNever, Snapshot: &st.Snapshot, Hint: "mur show " + s.ID(),
 			Message: fmt.Sprintf("the session is %s", st.State),
 		}
 	default:
 		return &Error{
-			Code: CodeUnreachable, Retry: RetryLater, Snapshot: &st.Snapshot,
+			Code: CodeUnreachable, Retry: RetryLater, Snapshot: &st.Snapshot, Hint: "mur recover " + s.ID(),
 			Message: fmt.Sprintf("session %s has no guardian", s.ID()),
 		}
 	}

@@ -114,7 +114,7 @@ type opening struct {
 
 // openStream makes a connection of its own and turns it into a stream.
 func (s *Session) openStream(ctx context.Context, build func(id uint64) any) (*net.UnixConn, opening, error) {
-	conn, welcome, err := dial(ctx, s.dir)
+	conn, welcome, err := s.dial(ctx)
 	if err != nil {
 		return nil, opening{}, err
 	}

@@ -5,6 +5,8 @@ import (
 	"errors"
 	"io/fs"
 	"iter"
+	"maps"
+	"slices"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -96,7 +98,7 @@ func (s *Session) follow(ctx context.Context, look func(Status) (stop bool, err 
 		if stop, err := look(st); stop || err != nil {
 			return err
 		}
-		if err := c.wait(ctx); err != nil {
+		if err := c.wait(ctx, st.recheck); err != nil {
 			return err
 		}
 	}
@@ -109,7 +111,7 @@ type changes struct {
 
 func watchChanges(ctx context.Context, watch func(context.Context) (*sessiondir.Watcher, error)) (*changes, error) {
 	w, err := watch(ctx)
-	if errors.Is(err, unix.EMFILE) {
+	if noMoreWatches(err) {
 		return &changes{}, nil
 	}
 	if err != nil {
@@ -118,19 +120,36 @@ func watchChanges(ctx context.Context, watch func(context.Context) (*sessiondir.
 	return &changes{w: w}, nil
 }
 
-func (c *changes) wait(ctx context.Context) error {
+// wait returns at the next change, or after recheck if that is not 0.
+func (c *changes) wait(ctx context.Context, recheck time.Duration) error {
 	if c.w == nil {
 		pause := pollPause
 		return rest(ctx, &pause)
 	}
-	if err := c.w.Wait(ctx); err != nil {
-		if ctx.Err() != nil {
-			return ctx.Err()
-		}
+	return within(ctx, recheck, c.w.Wait)
+}
+
+// within waits at most for the time given; 0: without a bound. That it is over is
+// no error.
+func within(ctx context.Context, bound time.Duration, wait func(context.Context) error) error {
+	limited, cancel := ctx, context.CancelFunc(func() {})
+	if bound > 0 {
+		limited, cancel = context.WithTimeout(ctx, bound)
+	}
+	defer cancel()
+	switch err := wait(limited); {
+	case ctx.Err() != nil:
+		return ctx.Err()
+	case limited.Err() != nil:
+		return nil
+	default:
 		return err
 	}
-	return nil
 }
+
+// noMoreWatches tells that the user's inotify instances or watches are used up
+// (inotify(7)): then it is looked from time to time.
+func noMoreWatches(err error) bool { return errors.Is(err, unix.EMFILE) || errors.Is(err, unix.ENOSPC) }
 
 func (c *changes) close() {
 	if c.w != nil {
@@ -143,12 +162,13 @@ func (c *changes) close() {
 func (c *Client) WatchAll(ctx context.Context) iter.Seq2[Status, error] {
 	return func(yield func(Status, error) bool) {
 		w, err := c.root.Watch(ctx)
-		if err != nil {
+		if err == nil {
+			defer w.Close()
+		} else if !noMoreWatches(err) {
 			yield(Status{}, err)
 			return
 		}
-		defer w.Close()
-		a := &all{client: c, seen: make(map[protocol.SessionID]*newest)}
+		a := &all{client: c, seen: make(map[protocol.SessionID]*newest), behind: make(map[protocol.SessionID]bool)}
 		ids, err := c.root.List()
 		for err == nil {
 			for _, id := range ids {
@@ -156,7 +176,11 @@ func (c *Client) WatchAll(ctx context.Context) iter.Seq2[Status, error] {
 					return
 				}
 			}
-			ids, err = w.Wait(ctx)
+			if ids, err = a.wait(ctx, w); noMoreWatches(err) {
+				w.Close()
+				w = nil
+				ids, err = c.root.List()
+			}
 		}
 		if ctx.Err() != nil {
 			err = ctx.Err()
@@ -169,9 +193,37 @@ func (c *Client) WatchAll(ctx context.Context) iter.Seq2[Status, error] {
 type all struct {
 	client *Client
 	seen   map[protocol.SessionID]*newest
+	// behind are to be looked at again at recheck though nothing happens.
+	behind  map[protocol.SessionID]bool
+	recheck time.Time
+}
+
+// wait returns the sessions that are worth another look: all of them, from time to
+// time, where the kernel tells nothing (w is nil).
+func (a *all) wait(ctx context.Context, w *sessiondir.RootWatcher) (ids []protocol.SessionID, err error) {
+	if w == nil {
+		pause := pollPause
+		if err := rest(ctx, &pause); err != nil {
+			return nil, err
+		}
+		return a.client.root.List()
+	}
+	var bound time.Duration
+	if len(a.behind) > 0 {
+		bound = max(time.Until(a.recheck), time.Nanosecond)
+	}
+	err = within(ctx, bound, func(ctx context.Context) error {
+		ids, err = w.Wait(ctx)
+		return err
+	})
+	if err == nil && len(ids) == 0 {
+		ids = slices.Collect(maps.Keys(a.behind))
+	}
+	return ids, err
 }
 
 func (a *all) look(id protocol.SessionID, yield func(Status, error) bool) bool {
+	delete(a.behind, id)
 	s, err := a.client.open(id)
 	if err != nil {
 		delete(a.seen, id)
@@ -185,6 +237,12 @@ func (a *all) look(id protocol.SessionID, yield func(Status, error) bool) bool {
 	}
 	if err != nil {
 		return yield(Status{}, err)
+	}
+	if st.recheck > 0 {
+		if len(a.behind) == 0 {
+			a.recheck = time.Now().Add(st.recheck)
+		}
+		a.behind[id] = true
 	}
 	if a.seen[id] == nil {
 		a.seen[id] = &newest{}

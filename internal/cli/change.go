@@ -21,7 +21,7 @@ func (d *deps) change(ctx context.Context, verb, name string, m *mutation, do fu
 	defer cancel()
 	err = do(ctx, s)
 	m.interrupted(ctx, d)
-	return m.late(cannot(verb, name, err))
+	return m.late(m.repeatable(cannot(verb, name, err)))
 }
 
 // replyJSON is what every answer to a change has.

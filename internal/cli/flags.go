@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
 
 	"github.com/seed-8e62c83d/mur/client"
 	"github.com/seed-8e62c83d/mur/internal/capsule"
@@ -49,9 +50,11 @@ type mutation struct {
 	op      string
 	verbose bool
 	id      client.MutationID
+	cmd     *cobra.Command
 }
 
 func (m *mutation) register(cmd *cobra.Command) {
+	m.cmd = cmd
 	m.limits.register(cmd)
 	cmd.Flags().StringVar(&m.op, "op", "", "the operation's `UUID`: the same again is the same operation, done once")
 	cmd.Flags().BoolVarP(&m.verbose, "verbose", "v", false, "say the operation's id")
@@ -80,6 +83,37 @@ func (m *mutation) interrupted(ctx context.Context, d *deps) {
 	if errors.As(context.Cause(ctx), &ended) {
 		d.say("%v; whether it was done is not known: the same again with --op %s makes sure", ended, m.id)
 	}
+}
+
+// repeatable adds to an error that may pass how the same operation is asked for
+// again: with its id it is done at most once.
+func (m *mutation) repeatable(err error) error {
+	var refused *client.Error
+	if !errors.As(err, &refused) || refused.Retry == client.RetryNever || hintOf(err) != "" {
+		return err
+	}
+	return &failure{cause: causeOf(err), code: word(err), hint: m.again(), err: err}
+}
+
+// again is the command line with the operation's id.
+func (m *mutation) again() string {
+	words := []string{"mur", m.cmd.Name(), "--op", m.id.String()}
+	m.cmd.Flags().Visit(func(f *pflag.Flag) {
+		if f.Name == "op" {
+			return
+		}
+		values := []string{f.Value.String()}
+		if list, ok := f.Value.(pflag.SliceValue); ok {
+			values = list.GetSlice()
+		}
+		for _, v := range values {
+			words = append(words, "--"+f.Name+"="+v)
+		}
+	})
+	if m.cmd.ArgsLenAtDash() >= 0 {
+		words = append(words, "--")
+	}
+	return quoted(append(words, m.cmd.Flags().Args()...))
 }
 
 // parseSize reads COLSxROWS.

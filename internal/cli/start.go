@@ -130,7 +130,7 @@ func (d *deps) launch(ctx context.Context, l *launch, o startOptions) (*client.S
 	if err != nil {
 		o.interrupted(ctx, d)
 		s.Close()
-		return nil, o.late(cannot("start", l.name, err))
+		return nil, o.late(o.repeatable(cannot("start", l.name, err)))
 	}
 	warn(d, r)
 	if f := r.Answer.Error; r.Answer.State == client.StateLaunchFailed && f != nil {

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"net"
 	"os"
+	"syscall"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -95,7 +96,10 @@ func claim(dir *sessiondir.Dir, self *os.File) (*heir, error) {
 	if h.Listener {
 		want++
 	}
-	if h.Refused != "" || len(files) != want {
+	if h.Refused == "" && len(files) != want {
+		h.Refused = fmt.Sprintf("it gives %d descriptors instead of %d", len(files), want)
+	}
+	if h.Refused != "" {
 		ownerlink.CloseFiles(files)
 		return nil, fmt.Errorf("cannot claim the session: the owner refuses: %s", h.Refused)
 	}
@@ -125,7 +129,7 @@ var errOwnerGone = errors.New("the owner has ended")
 // use, else over owner.sock, for as long as the owner lives and patience lasts.
 func reach(dir *sessiondir.Dir, self *os.File, given *heir, patience time.Duration) (*heir, error) {
 	deadline := time.Now().Add(patience)
-	for {
+	for try := 1; ; try++ {
 		h, err := given, error(nil)
 		given = nil
 		if h == nil {
@@ -142,6 +146,9 @@ func reach(dir *sessiondir.Dir, self *os.File, given *heir, patience time.Durati
 		}
 		if time.Now().After(deadline) {
 			return nil, err
+		}
+		if try == 1 && errors.Is(err, os.ErrDeadlineExceeded) {
+			_ = signalHolder(dir, syscall.SIGCONT) // somebody may have stopped it
 		}
 		<-time.After(10 * time.Millisecond)
 	}
@@ -200,7 +207,8 @@ func endpointOf(dir *sessiondir.Dir, h *heir) (*endpoint, error) {
 	if err != nil {
 		return nil, err
 	}
-	e := &endpoint{dir: dir, listener: listener, file: file, kept: make(chan struct{})}
+	e := newEndpoint(dir)
+	e.listener, e.file = listener, file
 	if err := e.watch(); err != nil {
 		listener.Close()
 		return nil, err
@@ -393,6 +401,9 @@ func (e resumed) handle(s *session) {
 		ownerSays{*e.state}.handle(s)
 	}
 	s.resume(e.pending)
+	if s.starting() && s.launch == nil { // an earlier guardian has answered that it is
+		s.launch = &launching{answered: true}
+	}
 }
 
 // adopt gives an owner's terminal to attachers, with the size that it has.

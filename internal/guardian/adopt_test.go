@@ -251,6 +251,32 @@ func TestOfManyCandidatesOneTakesTheSession(t *testing.T) {
 	}
 }
 
+func TestOfTwoCandidatesOneWins(t *testing.T) {
+	s := newSession(t)
+	s.dial().run("exit 0")
+	s.final()
+	eventually(t, "the owner to leave", func() bool {
+		_, held, err := s.dir.Holder(sessiondir.OwnerLock)
+		return err == nil && !held
+	})
+	for range often(30, 1000) {
+		kill(t, s)
+		said := make(chan bool, 2)
+		for range 2 {
+			go func() {
+				r, err := s.tryGuardian()
+				if err != nil || r.Error != nil {
+					t.Errorf("a candidate failed: %+v, %v", r.Error, err)
+				}
+				said <- r.Already
+			}()
+		}
+		if a, b := <-said, <-said; a == b {
+			t.Fatalf("of two candidates, already served: %v and %v", a, b)
+		}
+	}
+}
+
 func TestControlsWorkAfterAnAdoption(t *testing.T) {
 	s := newSession(t)
 	a := s.attach(protocol.AttachRequest{})

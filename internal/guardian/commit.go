@@ -6,6 +6,7 @@ import (
 
 	"github.com/seed-8e62c83d/mur/internal/journal"
 	"github.com/seed-8e62c83d/mur/internal/lifecycle"
+	"github.com/seed-8e62c83d/mur/internal/procs"
 	"github.com/seed-8e62c83d/mur/internal/protocol"
 	"github.com/seed-8e62c83d/mur/internal/receipts"
 	"github.com/seed-8e62c83d/mur/internal/sessiondir"
@@ -112,7 +113,7 @@ func (s *session) settle(txs []*tx, err error) {
 		s.compact()
 	case errors.Is(err, journal.ErrFull) && len(txs) == 1 && txs[0].strict:
 		s.undo(txs, protocol.Refuse(protocol.CodeNotDurable,
-			"cannot record the operation: the disk is full"))
+			"it cannot be recorded, the disk is full: free some space and repeat it"))
 	default:
 		s.degrade(txs, err)
 	}
@@ -150,18 +151,37 @@ func (s *session) degrade(txs []*tx, cause error) {
 	for i := len(txs) - 1; i >= 0; i-- {
 		if txs[i].strict {
 			s.undo(txs[i:i+1], protocol.Refuse(protocol.CodeNotDurable,
-				"cannot record the operation: "+cause.Error()))
+				"it cannot be recorded: "+cause.Error()))
 		}
 	}
 	s.mark(lifecycle.Event{Kind: lifecycle.FailDurable, Failure: &lifecycle.Failure{
 		Stage: "journal", Message: cause.Error(),
 	}})
-	s.publish()
+	s.publishLoose()
 	for _, t := range txs {
 		if !t.strict {
 			t.run(false)
 		}
 	}
+}
+
+// publishLoose shows a state that is not on the disk.
+func (s *session) publishLoose() {
+	if err := s.noteSelf(); err != nil {
+		s.log.Error("cannot note the revision", "error", err)
+	}
+	s.publish()
+}
+
+// noteSelf writes who holds guardian.lock, for people and for readers that wait
+// for the guardian's end, and the number of the state that it shows, which no later
+// guardian gives to another state.
+func (s *session) noteSelf() error {
+	self, err := procs.Self()
+	if err != nil {
+		return err
+	}
+	return sessiondir.NoteHolder(s.lock, self, s.state.Revision)
 }
 
 // heal begins a new journal with all that is known and tells whether it could.
@@ -201,7 +221,7 @@ func (s *session) compact() {
 	if !s.journal.ShouldCompact() || time.Now().Before(s.compactAfter) {
 		return
 	}
-	s.book.Shrink(time.Now())
+	s.book.Shrink(receipts.KeepWhole)
 	j, err := s.rewrite()
 	if err != nil {
 		s.log.Warn("cannot compact the journal", "error", err)

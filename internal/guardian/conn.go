@@ -351,6 +351,11 @@ func (c *conn) dispatch(head protocol.Head, frame []byte, answer func(protocol.R
 		}
 	case protocol.OpLeave:
 		if r := new(protocol.LeaveRequest); decode(r) {
+			if why := c.server.board.read().NotDurable; why != "" {
+				answer(protocol.Response{Error: protocol.Refuse(protocol.CodeNotDurable,
+					"cannot leave: what this guardian knows could not be written down: "+why)})
+				return
+			}
 			answer(protocol.Response{})
 			c.server.session.post(leave{r.Successor})
 		}

@@ -16,9 +16,12 @@ import (
 
 const (
 	// silence is how long an owner may leave a control unanswered before it is
-	// continued once and reported.
-	silence = 5 * time.Second
-	// sweepPatience is the same for a sweep, which is given time to prove itself.
+	// continued, and lastChance how long one that was continued still has.
+	silence    = 5 * time.Second
+	lastChance = time.Second
+	// sweepReach is how long it may take to begin a sweep, and sweepPatience to
+	// prove it.
+	sweepReach    = 3 * time.Second
 	sweepPatience = 15 * time.Second
 )
 
@@ -27,6 +30,7 @@ const (
 type controls struct {
 	seq     uint64
 	pending []pendingControl
+	taken   string // the mutation of the sweep that the owner has begun
 }
 
 type pendingControl struct {
@@ -40,7 +44,7 @@ func (s *session) termTarget(m *mutation) {
 	switch {
 	case s.state.State == lifecycle.New:
 		s.refuse(m, notStarted(m))
-	case s.starting():
+	case s.undecided():
 		s.hold(m)
 	case s.ownerless() || s.state.State == lifecycle.Exited || s.state.State.Final():
 		s.step(lifecycle.Event{Kind: lifecycle.Account})
@@ -89,9 +93,9 @@ func (s *session) signalTarget(m *mutation, r *protocol.SignalRequest) {
 		s.refuse(m, protocol.Refuse(protocol.CodeInvalid, fmt.Sprintf("cannot signal: there is no group %q", r.Group)))
 	case s.state.State == lifecycle.New:
 		s.refuse(m, notStarted(m))
-	case s.starting():
+	case s.undecided():
 		s.hold(m)
-	case s.ownerless() || !s.state.State.Alive():
+	case s.ownerless() || !s.state.State.Alive() && s.state.State != lifecycle.Starting:
 		s.refuse(m, protocol.Refuse(protocol.CodeNotRunning, "cannot signal: the target has ended"))
 	default:
 		s.signals[m.id] = sessiondir.SignalIntent{Signal: r.Signal, Group: group}
@@ -110,17 +114,17 @@ func (s *session) sweepSession(m *mutation) {
 	switch {
 	case s.state.State == lifecycle.New:
 		s.refuse(m, notStarted(m))
-	case s.starting() && (s.launch == nil || !s.launch.answered || s.owner == nil):
+	case s.undecided() && (s.launch == nil || !s.launch.answered):
 		s.hold(m)
-	case s.starting():
+	case s.undecided():
 		// An owner that never reported cannot be asked: its end is the evidence.
 		s.admit(m, func() {
+			s.queue.seq++
 			s.queue.pending = append(s.queue.pending, pendingControl{
-				mutation: m.id, control: ownerlink.Control{Kind: ownerlink.ControlSweep}, sent: true,
+				mutation: m.id, control: ownerlink.Control{Kind: ownerlink.ControlSweep, Seq: s.queue.seq}, sent: true,
 			})
-			if s.owner != nil {
-				s.owner.kill()
-			}
+			s.after(silence, unanswered{seq: s.queue.seq})
+			s.killOwner()
 		})
 	case s.ownerless():
 		s.admit(m, func() { s.search(m.id) })
@@ -163,7 +167,11 @@ func (s *session) enqueue(id protocol.MutationID, c ownerlink.Control) {
 		c.Mutation = id.String()
 	}
 	s.queue.pending = append(s.queue.pending, pendingControl{mutation: id, control: c})
-	s.after(completionPatience, unanswered{c.Seq}) // also if it never comes to be sent
+	patience := completionPatience // also if it never comes to be sent
+	if s.seeking {
+		patience = silence
+	}
+	s.after(patience, unanswered{seq: c.Seq})
 	s.sendNext()
 }
 
@@ -183,11 +191,12 @@ func (s *session) sendNext() {
 	p := &s.queue.pending[0]
 	p.sent = true
 	conn, control := s.owner.conn, p.control
-	patience := silence
 	if control.Kind == ownerlink.ControlSweep {
-		patience = sweepPatience
+		s.after(sweepReach, unanswered{seq: control.Seq, reach: true})
+		s.after(sweepPatience, unanswered{seq: control.Seq})
+	} else {
+		s.after(silence, unanswered{seq: control.Seq})
 	}
-	s.after(patience, unanswered{control.Seq})
 	go func() {
 		if err := conn.Send(control, silence); err != nil {
 			s.log.Warn("cannot reach the owner", "error", err)
@@ -225,24 +234,32 @@ func (ownerWentBefore) handle(s *session) {
 	}
 }
 
-// unanswered is the end of the owner's time for one control. The owner is
-// continued, in case somebody has stopped it, and reported; what it says later
-// still completes the control.
-type unanswered struct{ seq uint64 }
+// unanswered is the end of the owner's time for one control. First the owner is
+// continued, in case somebody has stopped it; then it is reported. What it says
+// later still completes the control.
+type unanswered struct {
+	seq       uint64
+	reach     bool // it was only to be begun
+	continued bool
+}
 
 func (e unanswered) handle(s *session) {
 	for _, p := range s.queue.pending {
-		if p.control.Seq != e.seq || s.ownerless() {
+		if p.control.Seq != e.seq || s.ownerless() || e.reach && s.queue.taken == p.control.Mutation {
 			continue
 		}
-		s.board.silent.Store(true)
-		if s.owner != nil {
-			s.owner.nudge()
+		if !e.continued {
+			e.continued = true
+			s.continueOwner()
+			s.after(lastChance, e)
+			return
 		}
+		s.board.silent.Store(true)
 		s.then(func(bool) {
 			s.fail(p.mutation, protocol.Refuse(protocol.CodeOwnerNotResponding,
 				"cannot tell the outcome: the owner did not answer; repeat with the same operation id"))
 		})
+		return
 	}
 }
 

@@ -5,15 +5,19 @@ import (
 	"fmt"
 	"io/fs"
 	"net"
-	"os"
 	"time"
 
 	"golang.org/x/sys/unix"
 
+	"github.com/seed-8e62c83d/mur/internal/lifecycle"
 	"github.com/seed-8e62c83d/mur/internal/ownerlink"
 	"github.com/seed-8e62c83d/mur/internal/peersock"
 	"github.com/seed-8e62c83d/mur/internal/sessiondir"
 )
+
+// removalTime is left to whoever removes the whole directory: the socket, bound
+// again at once, would be in the way.
+const removalTime = 100 * time.Millisecond
 
 // endpoint is the session's socket and the watch over its name. Only the holder
 // of guardian.lock may make one.
@@ -21,14 +25,16 @@ type endpoint struct {
 	dir      *sessiondir.Dir
 	listener *net.UnixListener
 	file     peersock.FileID
-	notify   *os.File
+	presence *sessiondir.Presence
+	removed  chan struct{} // closed when the directory is no more
+	closing  chan struct{} // closed to end keep
 	kept     chan struct{} // closed when keep has ended
 }
 
 // bind listens on the session's socket; what an earlier guardian left under its
 // name is removed.
 func bind(dir *sessiondir.Dir) (*endpoint, error) {
-	e := &endpoint{dir: dir, kept: make(chan struct{})}
+	e := newEndpoint(dir)
 	if err := e.listen(); err != nil {
 		return nil, err
 	}
@@ -37,6 +43,12 @@ func bind(dir *sessiondir.Dir) (*endpoint, error) {
 		return nil, err
 	}
 	return e, nil
+}
+
+func newEndpoint(dir *sessiondir.Dir) *endpoint {
+	return &endpoint{
+		dir: dir, removed: make(chan struct{}), closing: make(chan struct{}), kept: make(chan struct{}),
+	}
 }
 
 func (e *endpoint) listen() error {
@@ -57,43 +69,41 @@ func (e *endpoint) listen() error {
 	return nil
 }
 
-// watch arms inotify(7) for the directory: a name that is taken away makes new
-// clients fail, so it is bound again.
-func (e *endpoint) watch() error {
-	fd, err := unix.InotifyInit1(unix.IN_NONBLOCK | unix.IN_CLOEXEC)
-	if err != nil {
-		return fmt.Errorf("cannot watch the session's directory: %w", err)
-	}
-	e.notify = os.NewFile(uintptr(fd), "inotify")
-	err = atDir(e.dir, func(dir int) error {
-		_, err := unix.InotifyAddWatch(fd, fmt.Sprintf("/proc/self/fd/%d", dir),
-			unix.IN_DELETE|unix.IN_MOVED_FROM|unix.IN_MOVED_TO|unix.IN_CREATE)
-		return err
-	})
-	if err != nil {
-		e.notify.Close()
-		return fmt.Errorf("cannot watch the session's directory: %w", err)
-	}
-	return nil
+// watch has the kernel tell when a name in the directory is taken away: one that
+// is makes new clients fail, so it is bound again.
+func (e *endpoint) watch() (err error) {
+	e.presence, err = sessiondir.WatchPresence(e.dir.File())
+	return err
 }
 
 // keep serves the endpoint until close, whatever becomes of its name.
 func (e *endpoint) keep(sv *server) {
 	defer close(e.kept)
 	go sv.accept(e.listener)
-	buf := make([]byte, 4096)
+	var look <-chan time.Time
 	for {
-		if _, err := e.notify.Read(buf); err != nil && !errors.Is(err, os.ErrDeadlineExceeded) {
+		select {
+		case <-e.presence.C:
+			look = time.After(removalTime)
+			continue
+		case <-look:
+		case <-e.closing:
 			return
 		}
-		e.notify.SetReadDeadline(time.Time{})
+		look = nil
 		if peersock.StillBound(e.dir.File(), sessiondir.GuardianSocket, e.file) {
 			continue
 		}
 		old := e.listener // its backlog may hold clients: they are served to the end
 		if err := e.listen(); err != nil {
+			if sessiondir.Removed(e.dir.File()) {
+				sv.log.Error(errRemoved.Error())
+				close(e.removed)
+				sv.session.post(removed{})
+				return
+			}
 			sv.log.Error("cannot bind the socket again", "error", err)
-			e.notify.SetReadDeadline(time.Now().Add(time.Second)) // and try again
+			look = time.After(time.Second)
 			continue
 		}
 		sv.log.Warn("the socket's name was taken away and is bound again")
@@ -116,6 +126,19 @@ func (e rebound) handle(s *session) {
 	}
 }
 
+var errRemoved = errors.New("the session's directory was removed: whoever is not connected cannot come any more")
+
+// removed: nothing can be recorded any more. Who is connected is served on, and is
+// told so; with the last of them the guardian leaves, and the owner hangs up.
+type removed struct{}
+
+func (removed) handle(s *session) {
+	s.fault = errRemoved
+	s.step(lifecycle.Event{Kind: lifecycle.FailDurable, Failure: &lifecycle.Failure{
+		Stage: "journal", Message: errRemoved.Error(),
+	}})
+}
+
 func (e *endpoint) socket() ownerlink.Socket {
 	return ownerlink.Socket{Dev: e.file.Dev, Ino: e.file.Ino}
 }
@@ -124,8 +147,9 @@ func (e *endpoint) socket() ownerlink.Socket {
 // there for the next guardian; else the name is taken away, and who comes finds
 // nobody and starts the next guardian once the lock is free.
 func (e *endpoint) close(entrusted bool) {
-	e.notify.Close()
+	close(e.closing)
 	<-e.kept
+	e.presence.Close()
 	if !entrusted && peersock.StillBound(e.dir.File(), sessiondir.GuardianSocket, e.file) {
 		atDir(e.dir, func(fd int) error { return unix.Unlinkat(fd, sessiondir.GuardianSocket, 0) })
 	}

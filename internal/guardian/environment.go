@@ -89,12 +89,10 @@ func closeInherited(kept []int) error {
 const maxLog = 1 << 20
 
 // openLog opens the guardian's log of JSON lines.
-func openLog(dir *sessiondir.Dir) (*slog.Logger, error) {
+func openLog(dir *sessiondir.Dir) *slog.Logger {
 	w := &boundedLog{dir: dir}
-	if err := w.open(); err != nil {
-		return nil, err
-	}
-	return slog.New(slog.NewJSONHandler(w, nil)).With("pid", os.Getpid()), nil
+	_ = w.open() // tried again with each line
+	return slog.New(slog.NewJSONHandler(w, nil)).With("pid", os.Getpid())
 }
 
 // boundedLog appends to guardian.log and begins anew when it is full.
@@ -116,12 +114,13 @@ func (w *boundedLog) open() error {
 	if err != nil {
 		return fmt.Errorf("cannot open %s: %w", sessiondir.GuardianLog, err)
 	}
-	w.f = os.NewFile(uintptr(fd), sessiondir.GuardianLog)
-	info, err := w.f.Stat()
+	f := os.NewFile(uintptr(fd), sessiondir.GuardianLog)
+	info, err := f.Stat()
 	if err != nil {
+		f.Close()
 		return err
 	}
-	w.size = info.Size()
+	w.f, w.size = f, info.Size()
 	return nil
 }
 
@@ -130,11 +129,14 @@ func (w *boundedLog) open() error {
 func (w *boundedLog) Write(line []byte) (int, error) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	if w.size+int64(len(line)) > maxLog {
+	if w.f != nil && w.size+int64(len(line)) > maxLog {
 		atDir(w.dir, func(dir int) error {
 			return unix.Renameat(dir, sessiondir.GuardianLog, dir, sessiondir.GuardianLog+".old")
 		})
 		w.f.Close()
+		w.f = nil
+	}
+	if w.f == nil {
 		if err := w.open(); err != nil {
 			return 0, err
 		}

@@ -97,6 +97,62 @@ func TestAFullDiskLeavesTermSweepAndRetireWorking(t *testing.T) {
 	}
 }
 
+// The reserve is used up and the guardian is gone: the next one serves, says so,
+// and does what has to work on a full disk.
+func TestAGuardianComesOnAFullDiskWithoutReserve(t *testing.T) {
+	disk := smallDisk(t, "4m")
+	s := makeSessionIn(t, disk)
+	s.idle = "100ms"
+	if r := s.startGuardian(); r.Error != nil {
+		t.Fatal(r.Error)
+	}
+	l := s.dial()
+	a := s.attach(protocol.AttachRequest{})
+	l.run(`trap 'echo no' TERM; echo up; while :; do sleep 0.05; done`)
+	a.waitOutput("up")
+	free := fill(t, disk)
+	for range 300 {
+		if decode[protocol.ControlAnswer](t, l.term(newID())); l.status().NotDurable != "" {
+			break
+		}
+	}
+	before := l.status()
+	if before.NotDurable == "" {
+		t.Fatal("the reserve has no end")
+	}
+	if r := l.call(protocol.LeaveRequest{Head: l.head(protocol.OpLeave)}); r.Error == nil || r.Error.Code != protocol.CodeNotDurable {
+		t.Errorf("asked to leave with what is not written down: %+v", r.Error)
+	}
+	l.conn.Close()
+	a.conn.Close()
+	// None leaves by itself. What is free may be enough for the arrival of another.
+	for range 30 {
+		kill(t, s)
+		l = s.reach()
+		after := l.status()
+		if after.State != lifecycle.Running || after.Revision <= before.Revision {
+			t.Fatalf("revision %d, then %+v", before.Revision, after.Durable)
+		}
+		if before = after; after.NotDurable != "" {
+			break
+		}
+		l.conn.Close()
+	}
+	if before.NotDurable == "" {
+		t.Fatal("each arrival could be recorded")
+	}
+	if r := l.term(newID()); !r.NotDurable || decode[protocol.ControlAnswer](t, r).Delivery != protocol.Delivered {
+		t.Errorf("term: %+v", r)
+	}
+	if report := decode[protocol.SweepAnswer](t, l.sweep(newID())); !report.Proved {
+		t.Errorf("%+v", report)
+	}
+	eventually(t, "the end", func() bool { return l.status().State == lifecycle.Ended })
+	free()
+	eventually(t, "the journal to be whole again", func() bool { return l.status().NotDurable == "" })
+	decode[protocol.RetireAnswer](t, l.retire(newID()))
+}
+
 func TestAnswersReachAClientThatHasClosedItsSide(t *testing.T) {
 	s := newSession(t)
 	l := s.dial()

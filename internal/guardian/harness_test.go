@@ -3,6 +3,7 @@ package guardian_test
 import (
 	"context"
 	"errors"
+	"flag"
 	"fmt"
 	"io"
 	"net"
@@ -28,6 +29,9 @@ func run(m *testing.M) int {
 	if path := os.Getenv("MUR_TEST_DIAL"); path != "" {
 		return dialAsStranger(path)
 	}
+	if filepath.Base(os.Args[0]) == "mur-owner" {
+		return actAsOwner()
+	}
 	dir, err := os.MkdirTemp("", "mur-guardian-test")
 	if err != nil {
 		fmt.Fprintln(os.Stderr, err)
@@ -47,6 +51,8 @@ func run(m *testing.M) int {
 		}
 	}
 	os.Setenv("MUR_TEST_BIN", dir)
+	flag.Parse()
+	flag.Set("test.parallel", "16") // the parallel ones mostly wait
 	return m.Run()
 }
 
@@ -76,11 +82,20 @@ func dialAsStranger(path string) int {
 	return 0
 }
 
+// often is how often something is tried: more with MUR_LONG.
+func often(short, long int) int {
+	if os.Getenv("MUR_LONG") != "" {
+		return long
+	}
+	return short
+}
+
 // session is one session under test.
 type session struct {
 	t    *testing.T
 	dir  *sessiondir.Dir
 	idle string // how long its guardians stay without work
+	bin  string // where their executable and the owner's are
 }
 
 // newSession makes a session with its guardian; both are gone after the test.
@@ -108,7 +123,7 @@ func makeSessionIn(t *testing.T, parent string) *session {
 	if err != nil {
 		t.Fatal(err)
 	}
-	s := &session{t: t, dir: dir, idle: "1h"}
+	s := &session{t: t, dir: dir, idle: "1h", bin: os.Getenv("MUR_TEST_BIN")}
 	t.Cleanup(func() {
 		if log, err := os.ReadFile(filepath.Join(dir.Path(), sessiondir.GuardianLog)); err == nil && t.Failed() {
 			t.Logf("guardian.log:\n%s", log)
@@ -125,29 +140,33 @@ func newID() protocol.MutationID { return protocol.NewMutationID(time.Now()) }
 // startGuardian starts one more guardian and returns what it says of itself.
 func (s *session) startGuardian() protocol.Ready {
 	s.t.Helper()
-	r, w, err := os.Pipe()
+	ready, err := s.tryGuardian()
 	if err != nil {
 		s.t.Fatal(err)
 	}
+	return ready
+}
+
+func (s *session) tryGuardian() (ready protocol.Ready, err error) {
+	r, w, err := os.Pipe()
+	if err != nil {
+		return ready, err
+	}
 	defer r.Close()
-	cmd := exec.Command(filepath.Join(os.Getenv("MUR_TEST_BIN"), "mur-guardian"), "--session", s.dir.Path(), "--startup-fd", "3", "--idle", s.idle)
+	cmd := exec.Command(filepath.Join(s.bin, "mur-guardian"), "--session", s.dir.Path(), "--startup-fd", "3", "--idle", s.idle)
 	cmd.ExtraFiles = []*os.File{w}
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
 	if err := cmd.Start(); err != nil {
-		s.t.Fatal(err)
+		return ready, err
 	}
 	w.Close()
 	go cmd.Wait()
 	r.SetReadDeadline(time.Now().Add(bound))
 	frame, err := protocol.ReadFrame(r, nil)
 	if err != nil {
-		s.t.Fatal("no startup frame: ", err)
+		return ready, fmt.Errorf("no startup frame: %w", err)
 	}
-	var ready protocol.Ready
-	if err := protocol.Unmarshal(frame, &ready); err != nil {
-		s.t.Fatal(err)
-	}
-	return ready
+	return ready, protocol.Unmarshal(frame, &ready)
 }
 
 // end sweeps what is left of a session, by force: the owner first, which would

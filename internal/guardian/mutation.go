@@ -72,15 +72,30 @@ func (s *session) replay(m *mutation) {
 	r, ok := s.book.Get(m.id)
 	if !ok || !r.Done {
 		m.answer(protocol.Response{Error: protocol.Refuse(protocol.CodeNotDurable,
-			"cannot "+string(m.op)+": the operation could not be recorded")})
+			"cannot "+string(m.op)+": the operation could not be recorded; repeat it later")})
 		return
 	}
-	if r.Shrunk {
-		m.answer(protocol.Response{Error: protocol.Refuse(protocol.CodeUnknownOutcome,
-			"cannot repeat the answer: the operation was completed ("+r.Code+") and only its code is kept")})
-		return
+	body := r.Response
+	if r.Shrunk && m.op == protocol.OpSweep && len(body) == 0 {
+		body = s.sweptLongAgo(m.id)
 	}
-	m.answer(protocol.Response{OK: r.Response, Replayed: true})
+	m.answer(protocol.Response{OK: body, Replayed: true})
+	if m.op == protocol.OpRetire && s.state.State == lifecycle.Retired {
+		s.leaveSoon() // as after the first answer: this guardian came only for this one
+	}
+}
+
+// sweptLongAgo is the answer to a sweep whose report is no longer kept.
+func (s *session) sweptLongAgo(id protocol.MutationID) []byte {
+	answer := protocol.SweepAnswer{MutationID: id, Proved: s.state.GroupConsumed, Processes: []protocol.Swept{}}
+	if !answer.Proved {
+		answer.Partial = "the report was given long ago and is no longer kept"
+	}
+	body, err := protocol.Marshal(answer)
+	if err != nil {
+		s.log.Error("cannot encode an answer", "op", id.String(), "error", err)
+	}
+	return body
 }
 
 // refuse answers a mutation that left nothing behind.
@@ -101,7 +116,11 @@ func (s *session) admit(m *mutation, act func()) bool {
 	t.strict = m.op != protocol.OpTerm && m.op != protocol.OpSweep
 	s.waiting[m.id] = append(s.waiting[m.id], m)
 	s.then(func(bool) { act() })
-	s.otherwise(func(why *protocol.Error) { s.fail(m.id, why) })
+	s.otherwise(func(why *protocol.Error) {
+		mine := *why
+		mine.Message = "cannot " + string(m.op) + ": " + why.Message
+		s.fail(m.id, &mine)
+	})
 	return true
 }
 
@@ -178,7 +197,7 @@ func (heldTooLong) handle(s *session) {
 // resumeHeld lets held mutations go on once the start is decided and tells
 // whether there is something to commit.
 func (s *session) resumeHeld() bool {
-	if len(s.held) == 0 || s.starting() {
+	if len(s.held) == 0 || s.undecided() {
 		return false
 	}
 	held := s.held
@@ -192,6 +211,10 @@ func (s *session) resumeHeld() bool {
 func (s *session) starting() bool {
 	return s.state.State == lifecycle.Reserved || s.state.State == lifecycle.Starting
 }
+
+// undecided tells that there may or may not be a target. A capsule's runtime can
+// be signalled before its guest runs.
+func (s *session) undecided() bool { return s.starting() && s.state.TargetPID == 0 }
 
 // expire bounds how long m waits for somebody else's completion.
 func (s *session) expire(m *mutation) {

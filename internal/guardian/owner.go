@@ -14,6 +14,7 @@ import (
 	"github.com/seed-8e62c83d/mur/internal/ownerlink"
 	"github.com/seed-8e62c83d/mur/internal/procs"
 	"github.com/seed-8e62c83d/mur/internal/protocol"
+	"github.com/seed-8e62c83d/mur/internal/sessiondir"
 )
 
 // owner is the guardian's hold on the owner process.
@@ -94,6 +95,7 @@ type ownerSays struct{ state ownerlink.State }
 func (e ownerSays) handle(s *session) {
 	outcome := e.state.Outcome
 	s.board.silent.Store(false)
+	s.continued, s.queue.taken = false, e.state.Taken
 	if outcome.Drain != nil && !s.state.State.Final() && s.owner != nil {
 		// The exact end is what the log holds once the pipe was emptied into it.
 		drain := *outcome.Drain
@@ -154,7 +156,11 @@ type ownerGone struct{}
 func (ownerGone) handle(s *session) {
 	outcome, err := s.dir.Outcome()
 	if err != nil {
+		// Without it an exit that is on record would become lost for ever.
 		s.log.Error("cannot read the owner's outcome", "error", err)
+		s.board.silent.Store(true)
+		s.after(time.Second, ownerGone{})
+		return
 	}
 	after, effects := lifecycle.Fold(s.state, lifecycle.Evidence{
 		Outcome: outcome, SameBoot: true, Output: s.outputEnd(), Now: time.Now().UnixNano(),
@@ -174,9 +180,6 @@ func (ownerGone) handle(s *session) {
 	s.then(func(bool) { s.board.changes.wake() })
 }
 
-// kill ends an owner that cannot be reached otherwise; the kernel ends its target.
-func (o *owner) kill() { o.pidfd.Signal(syscall.SIGKILL) }
-
 // flushPatience bounds how long the end waits for a log that cannot be written.
 const flushPatience = 2 * time.Second
 
@@ -187,5 +190,43 @@ func (o *owner) flush() (end int64, err error) {
 	return o.capture.Flush(ctx)
 }
 
-// nudge continues an owner that does not answer: somebody may have stopped it.
-func (o *owner) nudge() { o.pidfd.Signal(syscall.SIGCONT) }
+// continueOwner continues an owner that does not answer, once: somebody may have
+// stopped it.
+func (s *session) continueOwner() {
+	if s.continued {
+		return
+	}
+	s.continued = true
+	s.signalOwner(syscall.SIGCONT)
+}
+
+// killOwner ends an owner that cannot be reached otherwise; the kernel ends its
+// target.
+func (s *session) killOwner() { s.signalOwner(syscall.SIGKILL) }
+
+// signalOwner reaches the owner whether it was taken over or not.
+func (s *session) signalOwner(sig syscall.Signal) {
+	if s.owner != nil {
+		s.owner.pidfd.Signal(sig)
+		return
+	}
+	go func() {
+		if err := signalHolder(s.dir, sig); err != nil {
+			s.log.Warn("cannot signal the owner", "signal", sig.String(), "error", err)
+		}
+	}()
+}
+
+// signalHolder signals the process that has noted itself in owner.lock.
+func signalHolder(dir *sessiondir.Dir, sig syscall.Signal) error {
+	id, held, err := dir.Holder(sessiondir.OwnerLock)
+	if err != nil || !held {
+		return errors.Join(errOwnerGone, err)
+	}
+	p, err := procs.Open(id)
+	if err != nil {
+		return err
+	}
+	defer p.Close()
+	return p.Signal(sig)
+}

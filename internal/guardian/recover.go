@@ -35,21 +35,20 @@ func begin(c Config) (*guardian, error) {
 		return nil, errAlready
 	}
 	g := &guardian{dir: dir, lock: lock, idle: c.Idle}
-	if g.log, err = openLog(dir); err != nil {
-		return nil, &stageError{"log", err}
-	}
+	g.log = openLog(dir)
 	self, err := os.Open("/proc/self/exe")
 	if err != nil {
 		return nil, &stageError{"environment", err}
 	}
 	s := newSession(dir, g.log, self, c.Idle)
+	s.lock = lock
 	p, err := s.recover(c.heir)
 	if err != nil {
 		return nil, err
 	}
 	// Not before the recovery: who held the lock last tells in which boot of the
 	// machine that was.
-	if err := g.noteSelf(); err != nil {
+	if err := s.noteSelf(); err != nil {
 		return nil, &stageError{"lock", err}
 	}
 	if g.endpoint, err = endpointOf(dir, p.heir); err != nil {
@@ -115,7 +114,12 @@ func (s *session) recover(given *heir) (past, error) {
 	s.state = view.Snapshot
 	s.mark(lifecycle.Event{Kind: lifecycle.Adopt})
 	if err := s.commitRecovery(view.OwnerLive, &p); err != nil {
-		return past{}, &stageError{"journal", err}
+		// A disk that is full, say: term and sweep have to work all the same.
+		s.log.Error("cannot record the recovery", "error", err)
+		s.fault = err
+		s.mark(lifecycle.Event{Kind: lifecycle.FailDurable, Failure: &lifecycle.Failure{
+			Stage: "journal", Message: err.Error(),
+		}})
 	}
 	s.publish()
 	switch {
@@ -223,6 +227,9 @@ func (s *session) settled(r receipts.Receipt) any {
 		s.mark(lifecycle.Event{Kind: lifecycle.EndTerminal})
 		return protocol.RetireAnswer{MutationID: id, Record: s.state.Record}
 	default:
+		if protocol.Op(r.Op) == protocol.OpTerm {
+			s.mark(lifecycle.Event{Kind: lifecycle.Account})
+		}
 		return protocol.ControlAnswer{MutationID: id, Delivery: s.delivered(id)}
 	}
 }

@@ -56,9 +56,9 @@ func (s *session) releaseOwner(id protocol.MutationID) {
 type releaseTooLong struct{}
 
 func (releaseTooLong) handle(s *session) {
-	if s.owner != nil && len(s.retiring) > 0 {
+	if !s.ownerless() && len(s.retiring) > 0 {
 		s.log.Warn("the owner did not leave when released")
-		s.owner.kill()
+		s.killOwner()
 	}
 }
 

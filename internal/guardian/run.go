@@ -15,7 +15,6 @@ import (
 
 	"github.com/seed-8e62c83d/mur/internal/lifecycle"
 	"github.com/seed-8e62c83d/mur/internal/ownerlink"
-	"github.com/seed-8e62c83d/mur/internal/procs"
 	"github.com/seed-8e62c83d/mur/internal/protocol"
 	"github.com/seed-8e62c83d/mur/internal/sessiondir"
 )
@@ -54,7 +53,7 @@ func Run(c Config, stderr io.Writer) int {
 			startup.Close()
 		}
 		if r.Error != nil {
-			fmt.Fprintf(stderr, "mur-guardian: error: %s\n", r.Error.Message)
+			fmt.Fprintf(stderr, "mur-guardian: error: cannot serve the session: %s: %s\n", r.Error.Stage, r.Error.Message)
 		}
 	}
 	var err error
@@ -106,7 +105,7 @@ func asFailure(err error) *lifecycle.Failure {
 	f := &lifecycle.Failure{Stage: "start", Message: err.Error()}
 	var stage *stageError
 	if errors.As(err, &stage) {
-		f.Stage = stage.stage
+		f.Stage, f.Message = stage.stage, stage.err.Error()
 	}
 	var errno syscall.Errno
 	if errors.As(err, &errno) {
@@ -159,20 +158,31 @@ func (g *guardian) leave() {
 
 // leaveWhenIdle ends a guardian that nobody is connected to and whose session
 // writes nothing. A session that is not started stays with it: nobody else could
-// start the next.
+// start the next; so does one that has not written everything down. One whose
+// directory was removed does not wait.
 func (g *guardian) leaveWhenIdle() {
 	end, since := int64(-1), time.Now()
+	removed := g.endpoint.removed
 	for {
 		if now := g.outputEnd(); now != end {
 			end, since = now, time.Now()
 		}
-		rest := g.idle - min(g.server.idle(), time.Since(since))
-		if rest <= 0 && g.server.board.read().State != lifecycle.New {
+		alone := g.server.idle()
+		rest := g.idle - min(alone, time.Since(since))
+		pause := max(rest, g.idle/8)
+		d := g.server.board.read()
+		leaves := rest <= 0 && d.State != lifecycle.New && d.NotDurable == ""
+		if removed == nil {
+			leaves, pause = alone > 0, time.Second
+		}
+		if leaves {
 			g.session.post(leave{})
 			return
 		}
 		select {
-		case <-time.After(max(rest, g.idle/8)):
+		case <-time.After(pause):
+		case <-removed:
+			removed = nil
 		case <-g.session.left:
 			return
 		}
@@ -184,14 +194,4 @@ func (g *guardian) outputEnd() int64 {
 		return c.End()
 	}
 	return 0
-}
-
-// noteSelf writes who holds guardian.lock, for people and for readers that wait
-// for the guardian's end.
-func (g *guardian) noteSelf() error {
-	self, err := procs.Self()
-	if err != nil {
-		return err
-	}
-	return sessiondir.NoteHolder(g.lock, self)
 }

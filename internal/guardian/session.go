@@ -2,6 +2,7 @@ package guardian
 
 import (
 	"log/slog"
+	"os"
 	"time"
 
 	"github.com/seed-8e62c83d/mur/internal/journal"
@@ -19,6 +20,7 @@ type event interface{ handle(*session) }
 // goroutine of loop; other goroutines send events and read the board.
 type session struct {
 	dir   *sessiondir.Dir
+	lock  *os.File // guardian.lock, held
 	log   *slog.Logger
 	board *board
 	term  *terminal
@@ -31,13 +33,15 @@ type session struct {
 	// fault is why the journal cannot be written; nil when it can.
 	fault error
 
-	owner   *owner                                          // nil: none yet, none any more, or not reached
-	seeking bool                                            // an owner lives and is not reached
-	signals map[protocol.MutationID]sessiondir.SignalIntent // admitted, not completed
-	launch  *launching                                      // the start under way
-	waiting map[protocol.MutationID][]*mutation             // for a completion
-	held    []*mutation                                     // for the start to be decided
-	queue   controls
+	owner   *owner // nil: none yet, none any more, or not reached
+	seeking bool   // an owner lives and is not reached
+	// continued: the owner was, and has said nothing since.
+	continued bool
+	signals   map[protocol.MutationID]sessiondir.SignalIntent // admitted, not completed
+	launch    *launching                                      // the start under way
+	waiting   map[protocol.MutationID][]*mutation             // for a completion
+	held      []*mutation                                     // for the start to be decided
+	queue     controls
 	// retiring are the retirements that wait for the owner's end.
 	retiring []protocol.MutationID
 	spawner  *spawner

@@ -81,9 +81,16 @@ func (sp *spawner) spawn(launch ownerlink.Launch, size protocol.Size) (*owner, *
 		p.closeAll()
 		return nil, failed("spawn", err)
 	}
-	p.closeOthers()
-	o, err := sp.own(p, capture, pid, pidfd)
+	id, err := procs.Of(pid) // our child: at worst a zombie, which has one too
+	var o *owner
+	if err == nil {
+		// The owner notes itself; one that never comes to that is found all the same.
+		_ = sessiondir.NoteHolder(p.lock, id, 0)
+		p.closeOthers()
+		o, err = sp.own(p, capture, id, pidfd)
+	}
 	if err != nil {
+		unix.Close(pidfd)
 		unix.Kill(pid, unix.SIGKILL) // our child, not waited for: still itself
 		unix.Wait4(pid, nil, 0, nil)
 		capture.Stop()
@@ -191,13 +198,8 @@ func (sp *spawner) fork(p *parts) (pid, pidfd int, err error) {
 }
 
 // own makes the guardian's hold on the owner that was just started.
-func (sp *spawner) own(p *parts, capture *output.Capture, pid, pidfd int) (*owner, error) {
-	id, err := procs.Of(pid) // our child: at worst a zombie, which has one too
-	if err != nil {
-		unix.Close(pidfd)
-		return nil, err
-	}
-	o := &owner{id: id, conn: ownerlink.NewConn(p.channel), capture: capture, master: p.master, pipes: [2]*os.File{p.pipeR, p.pipeW}}
+func (sp *spawner) own(p *parts, capture *output.Capture, id procs.Identity, pidfd int) (o *owner, err error) {
+	o = &owner{id: id, conn: ownerlink.NewConn(p.channel), capture: capture, master: p.master, pipes: [2]*os.File{p.pipeR, p.pipeW}}
 	if pidfd < 0 {
 		o.pidfd, err = procs.Open(id)
 	} else {

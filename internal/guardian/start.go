@@ -165,10 +165,14 @@ func (s *session) answerStart() {
 		return
 	}
 	s.launch.answered = true
-	s.complete(s.launch.id, protocol.StartAnswer{
+	answer := protocol.StartAnswer{
 		MutationID: s.launch.id, State: answerState(s.state.State),
 		TargetPID: s.state.TargetPID, Error: s.state.Error,
-	})
+	}
+	if s.undecided() {
+		answer.Error = &lifecycle.Failure{Stage: "owner", Message: "the owner has not reported yet"}
+	}
+	s.complete(s.launch.id, answer)
 }
 
 // answerState is the state in a start's answer: a target that ran is running for

@@ -11,13 +11,13 @@ import (
 	"github.com/seed-8e62c83d/mur/internal/protocol"
 )
 
-// survivorPatience is how long a killed process may take to be gone.
-const survivorPatience = time.Second
+// survivorPatience is how long all that is killed may take to be gone.
+const survivorPatience = 3 * time.Second
 
 // survivors kills what is left of a session whose owner is gone: the members of
 // the owner's kernel session. Those that have left it are missed, so it reports
 // and proves nothing. No stranger is touched: the session's number is not given to
-// a new process while it has a member (credentials(7)), a leader that lives is
+// a new process while it has a member (credentials(7)), a leader that runs is
 // therefore somebody else's, and members are older than the target only there.
 func survivors(d lifecycle.Durable) []protocol.Swept {
 	swept := []protocol.Swept{}
@@ -25,26 +25,35 @@ func survivors(d lifecycle.Durable) []protocol.Swept {
 	if err != nil || d.Target == nil || d.OwnerPID <= 1 || d.Target.Boot != boot {
 		return swept
 	}
-	if _, err := procs.Of(d.OwnerPID); err == nil {
+	// The dead owner may still be a zombie, which nobody has reaped.
+	if leader, err := procs.Of(d.OwnerPID); err == nil && leader.Alive() {
 		return swept
 	}
-	pids, err := procs.SessionMembers(d.OwnerPID)
-	if err != nil {
-		return swept
-	}
-	for _, pid := range pids {
-		if s, ok := killSurvivor(pid, d); ok {
-			swept = append(swept, s)
+	ctx, cancel := context.WithTimeout(context.Background(), survivorPatience)
+	defer cancel()
+	for {
+		pids, err := procs.SessionMembers(d.OwnerPID)
+		if err != nil {
+			return swept
+		}
+		found := 0
+		for _, pid := range pids {
+			if s, ok := killSurvivor(ctx, pid, d); ok {
+				found++
+				swept = append(swept, s)
+			}
+		}
+		if found == 0 || ctx.Err() != nil { // else one may have made another meanwhile
+			return swept
 		}
 	}
-	return swept
 }
 
 // killSurvivor kills one process through a pidfd, once it is sure that it still is
 // a member of the session.
-func killSurvivor(pid int, d lifecycle.Durable) (protocol.Swept, bool) {
+func killSurvivor(ctx context.Context, pid int, d lifecycle.Durable) (protocol.Swept, bool) {
 	id, err := procs.Of(pid)
-	if err != nil || pid == os.Getpid() || id.Start < d.Target.Start {
+	if err != nil || pid == os.Getpid() || id.Start < d.Target.Start || !id.Alive() {
 		return protocol.Swept{}, false
 	}
 	p, err := procs.Open(id)
@@ -56,8 +65,6 @@ func killSurvivor(pid int, d lifecycle.Durable) (protocol.Swept, bool) {
 	if err := p.Signal(syscall.SIGKILL); err != nil {
 		return protocol.Swept{}, false
 	}
-	ctx, cancel := context.WithTimeout(context.Background(), survivorPatience)
-	defer cancel()
 	gone := p.Wait(ctx) == nil
 	return protocol.Swept{PID: pid, Name: name, How: "session", Signal: int(syscall.SIGKILL), Gone: gone}, true
 }

@@ -285,3 +285,37 @@ func TestReplayingTheOwnersRecordsOneByOneEqualsReplayingTheirSum(t *testing.T) 
 		}
 	})
 }
+
+// timeless is d without what is only for people.
+func timeless(d Durable) Durable {
+	d.Times = Times{}
+	if d.Record != nil {
+		r := *d.Record
+		r.Times = Times{}
+		d.Record = &r
+	}
+	return d
+}
+
+func TestAClockThatIsSetChangesNoState(t *testing.T) {
+	const day = 24 * 3600 * int64(1e9)
+	rapid.Check(t, func(t *rapid.T) {
+		here, there := fresh(), fresh()
+		for i := range rapid.IntRange(0, 12).Draw(t, "steps") {
+			legal := slices.DeleteFunc(Kinds(), func(k Kind) bool { return !Legal(here.State, k) })
+			e := drawEvent(t)
+			e.Kind = rapid.SampledFrom(legal).Draw(t, "legal kind")
+			e.At = noon + int64(i) // never the same twice: that would be no change
+			var effects, effects2 []Effect
+			here, effects, _ = Step(here, e)
+			e.At += day*rapid.Int64Range(-2, 2).Draw(t, "set by") + 1
+			exit := *e.Exit
+			exit.At += day * rapid.Int64Range(-2, 2).Draw(t, "exit set by")
+			e.Exit = &exit
+			there, effects2, _ = Step(there, e)
+			if !reflect.DeepEqual(timeless(here), timeless(there)) || !slices.Equal(effects, effects2) {
+				t.Fatalf("%s: %s with %v, and with the clock set %s with %v", e.Kind, asJSON(t, here), effects, asJSON(t, there), effects2)
+			}
+		}
+	})
+}

@@ -51,6 +51,8 @@ func (o *owner) control(c ownerlink.Control) {
 func (o *owner) carryOut(c ownerlink.Control) (a ownerlink.Answer, consumed bool) {
 	switch c.Kind {
 	case ownerlink.ControlSweep:
+		o.taken = c.Mutation
+		o.publish()
 		report := o.sweep()
 		return ownerlink.Answer{Sweep: &report}, report.Proved
 	case ownerlink.ControlTerm:

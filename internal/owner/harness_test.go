@@ -108,7 +108,10 @@ func startIn(t *testing.T, dir *sessiondir.Dir, l ownerlink.Launch, wrap ...stri
 		t: t, dir: dir,
 		states: make(chan ownerlink.State, 4096), ended: make(chan struct{}), ran: make(chan struct{}),
 	}
-	l.Version, l.Session, l.Umask = ownerlink.Version, dir.ID(), 0o022
+	l.Version, l.Session = ownerlink.Version, dir.ID()
+	if l.Umask == 0 {
+		l.Umask = 0o022
+	}
 	var err error
 	g.out, err = dir.Output()
 	must(t, err)

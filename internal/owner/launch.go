@@ -68,6 +68,9 @@ func spawn(l ownerlink.Launch, report int) (pid, pidfd int, failure *lifecycle.F
 	if report >= 0 {
 		files = append(files, uintptr(report))
 	}
+	// For the target only: it would make the session's own files unreadable.
+	ours := unix.Umask(l.Umask & 0o777)
+	defer unix.Umask(ours)
 	pid, err = syscall.ForkExec(path, argv, &syscall.ProcAttr{
 		Env:   environment(l.Env),
 		Files: files,

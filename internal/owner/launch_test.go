@@ -67,6 +67,23 @@ os.execv(sys.argv[1], sys.argv[1:])`
 	}
 }
 
+func TestTheTargetsUmaskIsOnlyTheTargets(t *testing.T) {
+	l := sh("umask; read x")
+	l.Umask = 0o777
+	g := start(t, l)
+	if out := g.awaitOutput("\n"); out != "0777\r\n" {
+		t.Errorf("the target's is %q", out)
+	}
+	for _, name := range []string{sessiondir.OutcomeFile, sessiondir.OwnerSocket} {
+		info, err := os.Stat(filepath.Join(g.dir.Path(), name))
+		if err != nil || info.Mode().Perm() != 0o600 {
+			t.Errorf("%s: %v, %v", name, info, err)
+		}
+	}
+	g.write("\n")
+	g.awaitEnd()
+}
+
 func TestTargetIsForegroundBeforeItsFirstInstruction(t *testing.T) {
 	g := start(t, sh(`read _ _ _ ppid pgrp sid tty tpgid _ < /proc/self/stat; echo "$$ $pgrp $tpgid $sid $ppid."; cat </dev/tty`))
 	pid := g.awaitRunning()

@@ -1,6 +1,7 @@
 package owner
 
 import (
+	"os"
 	"syscall"
 	"time"
 
@@ -8,6 +9,7 @@ import (
 
 	"github.com/seed-8e62c83d/mur/internal/lifecycle"
 	"github.com/seed-8e62c83d/mur/internal/ptmx"
+	"github.com/seed-8e62c83d/mur/internal/sessiondir"
 )
 
 const (
@@ -16,6 +18,10 @@ const (
 	// emptyEvery is how often an owner that has nothing else to wait for looks
 	// whether pipe and terminal were emptied.
 	emptyEvery = 20 * time.Millisecond
+	// After a name was taken out of the session's directory it is looked for so long
+	// whether the directory itself goes too.
+	removalTime  = 2 * time.Second
+	removalPause = 50 * time.Millisecond
 )
 
 // loop runs until there is nothing left that needs an owner. It sleeps without a
@@ -41,8 +47,18 @@ func (o *owner) loop() {
 			o.startGuardian()
 		case frame, open := <-o.frames:
 			o.report(frame, open)
+		case <-o.namesTaken():
+			o.suspect = time.Now().Add(removalTime)
 		}
 	}
+}
+
+// namesTaken tells when a name was taken out of the session's directory.
+func (o *owner) namesTaken() <-chan os.Signal {
+	if o.presence == nil {
+		return nil
+	}
+	return o.presence.C
 }
 
 // watch takes in what happened to the target and reaps the dead.
@@ -147,6 +163,14 @@ func (o *owner) settle() {
 		_ = o.ledger.flush()
 		o.publish()
 	}
+	if !o.suspect.IsZero() {
+		if time.Now().After(o.suspect) {
+			o.suspect = time.Time{}
+		}
+		if o.voice == nil && !o.released && sessiondir.Removed(o.in.dir) {
+			o.hangUp()
+		}
+	}
 	if due := o.next.retryAt; !due.IsZero() && !time.Now().Before(due) {
 		o.startGuardian()
 	}
@@ -180,6 +204,9 @@ func (o *owner) sleep() {
 	}
 	if !o.next.retryAt.IsZero() {
 		due = min(due, max(0, time.Until(o.next.retryAt)))
+	}
+	if !o.suspect.IsZero() {
+		due = min(due, removalPause)
 	}
 	if o.drain != nil {
 		due = min(due, o.drain.pause())
@@ -221,15 +248,38 @@ func (o *owner) emptied() bool {
 	return o.alone == nil || o.alone.finish()
 }
 
+// hangUp ends a session that nobody can ever reach again, as a terminal does that
+// is closed. What ignores the hangup goes on without a terminal, and the owner
+// stays until the target's end.
+func (o *owner) hangUp() {
+	if o.alone != nil {
+		o.alone.stop()
+		o.alone = nil
+	}
+	o.hangUpForeground()
+	o.closeListener()
+	// The kernel hangs up on the rest with the last descriptor of the master.
+	for _, fd := range []*int{&o.in.master, &o.in.pipeR, &o.in.pipeW} {
+		unix.Close(*fd)
+		*fd = -1
+	}
+	o.next.stopWaiting()
+	o.next.retryAt, o.released = time.Time{}, true
+}
+
+func (o *owner) hangUpForeground() {
+	if group, err := ptmx.ForegroundGroup(o.in.master); err == nil {
+		_ = signalGroup(group, syscall.SIGHUP)
+		_ = signalGroup(group, syscall.SIGCONT)
+	}
+}
+
 // leave lets go of everything. A released owner hangs up on what still lives, as
 // a terminal that is closed does; the kernel would tell the foreground group only
 // while the session's leader has the terminal.
 func (o *owner) leave() {
 	if !o.childless && o.released {
-		if group, err := ptmx.ForegroundGroup(o.in.master); err == nil {
-			_ = signalGroup(group, syscall.SIGHUP)
-			_ = signalGroup(group, syscall.SIGCONT)
-		}
+		o.hangUpForeground()
 	}
 	if o.childless && o.launched {
 		o.commit(lifecycle.OutcomeRecord{Childless: true})

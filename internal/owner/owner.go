@@ -35,6 +35,7 @@ type owner struct {
 	controls chan ownerlink.Control
 	lost     chan lostChannel
 	claims   chan claim
+	presence *sessiondir.Presence
 	channel  *ownerlink.Conn // to the guardian, nil while there is none
 	next     succession
 	timer    *time.Timer
@@ -51,7 +52,9 @@ type owner struct {
 
 	answers  map[string]ownerlink.Answer // by mutation, for the repetition
 	answer   *ownerlink.Answer           // to the latest control
+	taken    string                      // the mutation of the latest sweep
 	stopSeen time.Time                   // of the latest commit of stopped
+	suspect  time.Time                   // until then it is looked whether the directory is removed
 	drain    *drain                      // nil before the exit and after the drain
 	released bool
 	alone    *alone // captures when there is no guardian
@@ -171,7 +174,7 @@ func (o *owner) prepare() (launch ownerlink.Launch, err error) {
 	if err != nil {
 		return launch, err
 	}
-	if err := sessiondir.NoteHolder(o.in.lock, self); err != nil {
+	if err := sessiondir.NoteHolder(o.in.lock, self, 0); err != nil {
 		return launch, err
 	}
 	termios, err := ptmx.GetTermios(o.in.master)
@@ -183,11 +186,13 @@ func (o *owner) prepare() (launch ownerlink.Launch, err error) {
 		return launch, err
 	}
 	o.history, o.idle, o.next.socket = launch.History, launch.Idle, launch.Socket
-	unix.Umask(launch.Umask & 0o777) // the guardian's is not for the target
 	if o.next.listen, err = ownerlink.Listen(o.in.dir); err != nil {
 		return launch, err
 	}
 	go acceptClaims(o.next.listen, o.claims)
+	if o.presence, err = sessiondir.WatchPresence(o.in.dir); err != nil {
+		return launch, err
+	}
 	return launch, nil
 }
 
@@ -233,7 +238,7 @@ func (o *owner) publish() {
 	}
 	s := ownerlink.State{
 		Version: ownerlink.Version, Build: o.build, Outcome: o.ledger.durable,
-		Answer: o.answer, History: o.history, Socket: o.next.socket, NotDurable: o.ledger.trouble(),
+		Answer: o.answer, Taken: o.taken, History: o.history, Socket: o.next.socket, NotDurable: o.ledger.trouble(),
 	}
 	s.Outcome.Applied, s.Outcome.Delivered = nil, nil
 	if s.Outcome.Failure == nil && !o.launched {

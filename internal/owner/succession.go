@@ -13,6 +13,7 @@ import (
 
 	"github.com/seed-8e62c83d/mur/internal/ownerlink"
 	"github.com/seed-8e62c83d/mur/internal/protocol"
+	"github.com/seed-8e62c83d/mur/internal/sessiondir"
 )
 
 const (
@@ -55,13 +56,25 @@ type succession struct {
 }
 
 // needWatch looks, while there is no guardian, whether one is needed.
-type needWatch struct{ needed chan struct{} }
+type needWatch struct {
+	needed chan struct{}
+	stop   *os.File // ends it when closed; nil: it looks at nothing
+}
+
+// stopWaiting gives up what a needWatch holds.
+func (s *succession) stopWaiting() {
+	if s.waiting != nil && s.waiting.stop != nil {
+		s.waiting.stop.Close()
+	}
+	s.waiting = nil
+}
 
 // connect makes conn the channel to the one guardian.
 func (o *owner) connect(conn *ownerlink.Conn) {
 	o.channel = conn
 	o.voice = newVoice(conn, o.lost)
-	o.next.bye, o.next.successor, o.next.waiting, o.next.retryAt = false, false, nil, time.Time{}
+	o.next.stopWaiting()
+	o.next.bye, o.next.successor, o.next.retryAt = false, false, time.Time{}
 	if o.ledger != nil {
 		o.publish()
 	}
@@ -83,6 +96,8 @@ func (o *owner) loseGuardian(l lostChannel) {
 	}
 	switch {
 	case !o.launched:
+	case sessiondir.Removed(o.in.dir):
+		o.hangUp()
 	case o.next.bye && o.next.successor:
 		o.next.retryAt = time.Now().Add(claimPatience)
 	case o.next.bye:
@@ -158,7 +173,8 @@ func (o *owner) closeListener() {
 // child of its own would keep the proof that no child is left out of reach
 // (clone(2), CLONE_PARENT).
 func (o *owner) startGuardian() {
-	o.next.retryAt, o.next.waiting = time.Time{}, nil
+	o.next.stopWaiting()
+	o.next.retryAt = time.Time{}
 	conn, err := o.forkGuardian()
 	if err != nil {
 		o.countLoss()
@@ -318,42 +334,64 @@ func (o *owner) keepListener(c claim) {
 // later.
 func (o *owner) watchNeed() *needWatch {
 	w := &needWatch{needed: make(chan struct{}, 1)}
-	fds := []unix.PollFd{}
-	for _, fd := range []int{o.in.listener, o.in.master} {
+	fds, err := w.duplicate(o.in.listener, o.in.master)
+	if err != nil {
+		w.needed <- struct{}{} // better a guardian than nobody who looks
+		return w
+	}
+	go w.look(fds)
+	return w
+}
+
+// duplicate gives what look polls: first what ends it.
+func (w *needWatch) duplicate(look ...int) (fds []unix.PollFd, err error) {
+	ended, stop, err := os.Pipe()
+	if err != nil {
+		return nil, err
+	}
+	defer ended.Close()
+	for _, fd := range append([]int{int(ended.Fd())}, look...) {
 		if fd < 0 {
 			continue
 		}
 		dup, err := unix.FcntlInt(uintptr(fd), unix.F_DUPFD_CLOEXEC, 3)
 		if err != nil {
-			w.needed <- struct{}{} // better a guardian than nobody who looks
-			return w
+			stop.Close()
+			closeAll(fds)
+			return nil, err
 		}
 		fds = append(fds, unix.PollFd{Fd: int32(dup), Events: unix.POLLIN})
 	}
-	go func() {
-		defer func() {
-			for _, p := range fds {
-				unix.Close(int(max(p.Fd, -p.Fd-1)))
-			}
-			w.needed <- struct{}{}
-		}()
-		for {
-			n, err := unix.Poll(fds, -1)
-			if err == unix.EINTR {
-				continue
-			}
-			if err != nil || n == 0 {
+	w.stop = stop
+	return fds, nil
+}
+
+func closeAll(fds []unix.PollFd) {
+	for _, p := range fds {
+		unix.Close(int(max(p.Fd, -p.Fd-1)))
+	}
+}
+
+func (w *needWatch) look(fds []unix.PollFd) {
+	defer func() {
+		closeAll(fds)
+		w.needed <- struct{}{}
+	}()
+	for {
+		n, err := unix.Poll(fds, -1)
+		if err == unix.EINTR {
+			continue
+		}
+		if err != nil || n == 0 || fds[0].Revents != 0 {
+			return
+		}
+		for i := range fds {
+			if fds[i].Revents&unix.POLLIN != 0 {
 				return
 			}
-			for i := range fds {
-				if fds[i].Revents&unix.POLLIN != 0 {
-					return
-				}
-				if fds[i].Revents != 0 { // hung up, and nothing to read: no reason to be woken again
-					fds[i].Fd = -fds[i].Fd - 1
-				}
+			if fds[i].Revents != 0 { // hung up, and nothing to read: no reason to be woken again
+				fds[i].Fd = -fds[i].Fd - 1
 			}
 		}
-	}()
-	return w
+	}
 }

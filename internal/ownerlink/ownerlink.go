@@ -102,6 +102,8 @@ type State struct {
 	Outcome lifecycle.Outcome `json:"outcome"`
 	// Answer is to the latest control that was carried out.
 	Answer *Answer `json:"answer,omitempty"`
+	// Taken is the mutation of a control that takes long and was begun.
+	Taken string `json:"taken,omitempty"`
 	// History and Socket are for a guardian that did not make the session itself.
 	History int64  `json:"history"`
 	Socket  Socket `json:"socket"`

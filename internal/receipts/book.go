@@ -7,9 +7,10 @@
 // failed, Apply replays committed records after a crash. What survives is what
 // the caller committed; a book replayed from it is the same.
 //
-// Outcomes are opaque bytes. An id is never forgotten: a completed receipt of a
-// control operation shrinks after a day to what is needed to recognise it and
-// to name its outcome, those of start and retire never do. It starts no
+// Outcomes are opaque bytes. An id is never forgotten: the completed receipts of
+// control operations, but the newest [KeepWhole], shrink to what is needed to
+// recognise them and to name their outcome, those of start and retire never do. By
+// number and not by age: no clock that is set can take an answer away. It starts no
 // goroutine and has no lock: a book belongs to the one goroutine that uses it.
 package receipts
 
@@ -28,7 +29,12 @@ const (
 	// refused.
 	MaxReceipts = 65_536
 
-	shrinkAfter = 24 * time.Hour
+	// KeepWhole is how many receipts of control operations, the newest, keep a long
+	// response and their times.
+	KeepWhole = 1024
+
+	// shortResponse is the longest response that is kept for ever, in bytes.
+	shortResponse = 128
 )
 
 var (
@@ -61,7 +67,7 @@ type Receipt struct {
 	Done        bool   // completed; Code and Response are the outcome
 	Code        string // opaque
 	Response    []byte // opaque, not to be changed
-	Shrunk      bool   // response and times are gone
+	Shrunk      bool   // a long response and the times are gone
 }
 
 func (r Receipt) equal(other Receipt) bool {
@@ -114,7 +120,7 @@ func (b *Book) Check(id protocol.MutationID, op string, fp Fingerprint) (Verdict
 // that end a session always have room.
 func (b *Book) Room(op string) error {
 	if len(b.order) >= MaxReceipts && (op == "signal" || op == "spawn") {
-		return fmt.Errorf("cannot admit %s: %w", op, ErrReceiptsFull)
+		return fmt.Errorf("%w: the session has %d, and only term, sweep and retire are taken", ErrReceiptsFull, len(b.order))
 	}
 	return nil
 }
@@ -265,13 +271,23 @@ func (b *Book) Records() []Record {
 	return records
 }
 
-// Shrink takes response and times from the completed receipts of control
-// operations that are older than a day. On the disk it shows with the next
+// Shrink takes times and long responses from the completed receipts of control
+// operations, but for the newest keep. On the disk it shows with the next
 // compaction.
-func (b *Book) Shrink(now time.Time) {
-	for _, r := range b.order {
-		if r.Done && !r.Shrunk && r.Op != "start" && r.Op != "retire" && now.Sub(r.CompletedAt) > shrinkAfter {
-			*r = Receipt{ID: r.ID, Op: r.Op, Fingerprint: r.Fingerprint, Done: true, Code: r.Code, Shrunk: true}
+func (b *Book) Shrink(keep int) {
+	for _, r := range slices.Backward(b.order) {
+		if !r.Done || r.Op == "start" || r.Op == "retire" {
+			continue
+		}
+		if keep--; keep >= 0 || r.Shrunk {
+			continue
+		}
+		short := r.Response
+		if len(short) > shortResponse {
+			short = nil
+		}
+		*r = Receipt{
+			ID: r.ID, Op: r.Op, Fingerprint: r.Fingerprint, Done: true, Code: r.Code, Response: short, Shrunk: true,
 		}
 	}
 }

@@ -1,6 +1,7 @@
 package receipts
 
 import (
+	"bytes"
 	"errors"
 	"fmt"
 	"os/exec"
@@ -215,7 +216,11 @@ func TestImpossibleRecordsAreRefusedAndRepeatedOnesAreNot(t *testing.T) {
 }
 
 func shrunkCopy(r Receipt) Receipt {
-	return Receipt{ID: r.ID, Op: r.Op, Fingerprint: r.Fingerprint, Done: true, Code: r.Code, Shrunk: true}
+	short := Receipt{ID: r.ID, Op: r.Op, Fingerprint: r.Fingerprint, Done: true, Code: r.Code, Shrunk: true}
+	if len(r.Response) <= shortResponse {
+		short.Response = r.Response
+	}
+	return short
 }
 
 func TestUndoneStepsLeaveNothingInAnyOrder(t *testing.T) {
@@ -262,7 +267,8 @@ func TestUndoneStepsLeaveNothingInAnyOrder(t *testing.T) {
 func TestOnlyOldControlReceiptsShrink(t *testing.T) {
 	b := NewBook()
 	ids := make(map[string]protocol.MutationID)
-	for _, op := range []string{"start", "term", "retire", "signal", "pending"} {
+	long := bytes.Repeat([]byte("x"), shortResponse+1)
+	for _, op := range []string{"start", "sweep", "term", "retire", "pending", "signal"} {
 		ids[op] = protocol.NewMutationID(time.Now())
 		if _, err := b.Admit(ids[op], op, fingerprint(t, op, nil), noon()); err != nil {
 			t.Fatal(err)
@@ -270,26 +276,33 @@ func TestOnlyOldControlReceiptsShrink(t *testing.T) {
 		if op == "pending" {
 			continue
 		}
-		if _, err := b.Complete(ids[op], "code", []byte("response"), noon()); err != nil {
+		response := long
+		if op == "term" {
+			response = []byte("short")
+		}
+		if _, err := b.Complete(ids[op], "code", response, noon()); err != nil {
 			t.Fatal(err)
 		}
 	}
-	b.Shrink(noon().Add(24 * time.Hour))
+	b.Shrink(3) // signal, term, sweep
 	for _, r := range b.List() {
 		if r.Shrunk {
 			t.Fatalf("%s shrunk early", r.Op)
 		}
 	}
-	b.Shrink(noon().Add(24*time.Hour + 1))
+	b.Shrink(1)
 	for _, r := range b.List() {
-		want := r.Op == "term" || r.Op == "signal"
+		want := r.Op == "sweep" || r.Op == "term"
 		if r.Shrunk != want || want && !r.equal(shrunkCopy(r)) || !want && r.AdmittedAt.IsZero() {
 			t.Errorf("%+v", r)
 		}
 	}
-	verdict, r := b.Check(ids["term"], "term", fingerprint(t, "term", nil))
+	verdict, r := b.Check(ids["sweep"], "sweep", fingerprint(t, "sweep", nil))
 	if verdict != Replay || r.Code != "code" || r.Response != nil {
 		t.Fatalf("%s %+v", verdict, r)
+	}
+	if r, _ := b.Get(ids["term"]); string(r.Response) != "short" {
+		t.Errorf("a short response is gone: %+v", r)
 	}
 	if verdict, _ := b.Check(ids["term"], "term", fingerprint(t, "term", 1)); verdict != Conflict {
 		t.Fatal(verdict)

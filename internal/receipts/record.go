@@ -158,7 +158,7 @@ func (r Record) check() error {
 		return fmt.Errorf("fields that %s does not have", r.Kind)
 	case r.Kind != KindComplete && (r.Op == "" || r.Fingerprint == Fingerprint{}):
 		return errors.New("op or fingerprint missing")
-	case r.Shrunk && (len(r.Response) > 0 || !r.AdmittedAt.IsZero() || !r.CompletedAt.IsZero()):
+	case r.Shrunk && (len(r.Response) > shortResponse || !r.AdmittedAt.IsZero() || !r.CompletedAt.IsZero()):
 		return errors.New("shrunk receipt with more than its code")
 	case len(r.Op) > maxWord || len(r.Code) > maxWord || len(r.Response) > MaxResponse:
 		return errors.New("op, code or response too long")

@@ -91,7 +91,7 @@ func FuzzParseNote(f *testing.F) {
 	f.Add(string(bytes.Repeat([]byte{' '}, noteSize)))
 	f.Add("")
 	f.Fuzz(func(t *testing.T, text string) {
-		if id, ok := parseNote(text); ok && id.Boot == "" {
+		if n := parseNote(text); n != (note{}) && n.id.Boot == "" {
 			t.Error("no boot id")
 		}
 	})

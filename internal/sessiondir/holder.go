@@ -53,16 +53,26 @@ func (d *Dir) openLock(name string, flags int) (*os.File, error) {
 	return f, err
 }
 
-// NoteHolder writes into a lock file, which the caller holds, who holds it. It is
-// not made durable: after a restart of the machine nobody does.
-func NoteHolder(f *os.File, id procs.Identity) error {
-	text := fmt.Sprintf("%d %d %s", id.PID, id.Start, id.Boot)
+// note is the text in a lock file.
+type note struct {
+	id       procs.Identity
+	revision uint64 // that a guardian has shown to anybody
+}
+
+// NoteHolder writes into a lock file, which the caller holds, who holds it, and,
+// for a guardian, the revision that it has shown: a later one counts on from there,
+// also where it could not be committed. It works on a full disk. It is not made
+// durable: after a restart of the machine nobody holds a lock.
+func NoteHolder(f *os.File, id procs.Identity, shown uint64) error { return note{id, shown}.write(f) }
+
+func (n note) write(f *os.File) error {
+	text := fmt.Sprintf("%d %d %s %d", n.id.PID, n.id.Start, n.id.Boot, n.revision)
 	text = fmt.Sprintf("%s %08x", text, crc32.ChecksumIEEE([]byte(text)))
 	if len(text) >= noteSize {
 		return fmt.Errorf("cannot note the holder of %s: the boot id is too long", f.Name())
 	}
-	note := text + strings.Repeat(" ", noteSize-len(text)-1) + "\n"
-	if _, err := f.WriteAt([]byte(note), 0); err != nil {
+	text += strings.Repeat(" ", noteSize-len(text)-1) + "\n"
+	if _, err := f.WriteAt([]byte(text), 0); err != nil {
 		return fmt.Errorf("cannot note the holder of %s: %w", f.Name(), err)
 	}
 	return nil
@@ -81,50 +91,46 @@ func (d *Dir) Holder(name string) (id procs.Identity, held bool, err error) {
 	if err != nil || !held {
 		return procs.Identity{}, false, err
 	}
-	id, err = readNote(f)
+	n, err := readNote(f)
 	if err != nil {
 		return procs.Identity{}, false, err
 	}
-	if !id.Alive() {
-		id = procs.Identity{}
+	if !n.id.Alive() {
+		return procs.Identity{}, true, nil
 	}
-	return id, true, nil
+	return n.id, true, nil
 }
 
-// lastBoot tells in which boot of the machine a lock was last held: "" if nobody
-// noted it.
-func (d *Dir) lastBoot(name string) (string, error) {
+// lastNote is what was last noted in a lock, held or not: zero if nobody did.
+func (d *Dir) lastNote(name string) (note, error) {
 	f, err := d.openLock(name, unix.O_RDONLY)
 	if err != nil {
-		return "", err
+		return note{}, err
 	}
 	defer f.Close()
-	id, err := readNote(f)
-	return id.Boot, err
+	return readNote(f)
 }
 
-// readNote gives no identity where the text is missing or torn: it may just be
-// being written.
-func readNote(f *os.File) (procs.Identity, error) {
-	var note [noteSize]byte
-	n, err := f.ReadAt(note[:], 0)
+// readNote gives nothing where the text is missing or torn: it may just be being
+// written.
+func readNote(f *os.File) (note, error) {
+	var text [noteSize]byte
+	n, err := f.ReadAt(text[:], 0)
 	if err != nil && !errors.Is(err, io.EOF) {
-		return procs.Identity{}, fmt.Errorf("cannot read %s: %w", f.Name(), err)
+		return note{}, fmt.Errorf("cannot read %s: %w", f.Name(), err)
 	}
-	id, _ := parseNote(string(note[:n]))
-	return id, nil
+	return parseNote(string(text[:n])), nil
 }
 
-func parseNote(text string) (procs.Identity, bool) {
+func parseNote(text string) note {
 	text = strings.TrimRight(text, " \n")
 	end := strings.LastIndexByte(text, ' ')
 	if end < 0 || text[end+1:] != fmt.Sprintf("%08x", crc32.ChecksumIEEE([]byte(text[:end]))) {
-		return procs.Identity{}, false
+		return note{}
 	}
-	var id procs.Identity
-	n, err := fmt.Sscanf(text[:end], "%d %d %s", &id.PID, &id.Start, &id.Boot)
-	if n != 3 || err != nil {
-		return procs.Identity{}, false
+	var n note
+	if count, err := fmt.Sscanf(text[:end], "%d %d %s %d", &n.id.PID, &n.id.Start, &n.id.Boot, &n.revision); count != 4 || err != nil {
+		return note{}
 	}
-	return id, true
+	return n
 }

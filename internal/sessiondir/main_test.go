@@ -93,7 +93,7 @@ func childHold(path, lock string, note bool) error {
 		return err
 	}
 	if note {
-		if err := NoteHolder(f, self); err != nil {
+		if err := NoteHolder(f, self, 0); err != nil {
 			return err
 		}
 	}

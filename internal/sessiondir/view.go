@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"time"
 
 	"golang.org/x/sys/unix"
 
@@ -19,11 +20,18 @@ import (
 // while it read.
 const readRounds = 16
 
+// keepsUp is how long a living guardian may take to commit what the owner has
+// recorded. One that takes longer is stopped, or hangs, or has no disk.
+const keepsUp = 2 * time.Second
+
 // View is what the files of a session and its locks say, without a guardian.
 type View struct {
-	// Snapshot is the last one committed while a guardian lives, else what a
-	// recovering guardian would commit.
+	// Snapshot is the last one committed while a guardian lives and keeps up, else
+	// what it, or a recovering guardian, would commit.
 	Snapshot lifecycle.Durable
+	// Recheck is how long the guardian still has to commit what the owner recorded:
+	// read again then, also if nothing happens. 0: it has.
+	Recheck time.Duration
 	// Committed is the revision of the last snapshot in the journal; a Snapshot
 	// that is newer was folded from evidence that no guardian has committed yet.
 	Committed uint64
@@ -42,8 +50,10 @@ type View struct {
 // ErrNotFound.
 //
 // Guardian and owner write meanwhile, so the order matters. While a guardian
-// lives, the journal alone is the truth, and every state of it is one that was.
-// Otherwise the state is folded from what a dead guardian left, and then:
+// lives and keeps up, the journal alone is the truth, and every state of it is one
+// that was. What the owner recorded and the guardian does not commit for two
+// seconds is shown without it. Otherwise the state is folded from what a dead
+// guardian left, and then:
 //
 //   - guardian.lock is asked before the journal is read: free, so the journal is
 //     complete. It is asked again at the end, and the journal read again, so that
@@ -80,7 +90,7 @@ func (d *Dir) read() (*View, error) {
 			return nil, err
 		}
 		if v.GuardianLive {
-			return v, nil
+			return v, d.overtake(v, outcome)
 		}
 		if same, err := d.undisturbed(v); err != nil {
 			return nil, err
@@ -221,24 +231,68 @@ func (d *Dir) fold(v *View, outcome *lifecycle.Outcome) error {
 	if err != nil {
 		return err
 	}
+	now, err := d.lastChange()
+	if err != nil {
+		return err
+	}
 	v.Snapshot, _ = lifecycle.Fold(v.Snapshot, lifecycle.Evidence{
 		Outcome: outcome, OwnerHeld: v.OwnerLive, SameBoot: same,
-		Output: v.OutputEnd, Now: d.lastChange(),
+		Output: v.OutputEnd, Now: now,
 	})
+	// What a guardian has shown and could not commit is not counted again.
+	shown, err := d.lastNote(GuardianLock)
+	v.Snapshot.Revision = max(v.Snapshot.Revision, shown.revision)
+	return err
+}
+
+// overtake brings v's snapshot up to what the owner has recorded, when the guardian
+// that lives has had its time to do so. A clock that was set back ends that time.
+func (d *Dir) overtake(v *View, outcome *lifecycle.Outcome) error {
+	if outcome == nil {
+		return nil
+	}
+	recorded, err := d.changed(OutcomeFile)
+	if err != nil {
+		return err
+	}
+	ahead, _ := lifecycle.Advance(v.Snapshot, *outcome, recorded)
+	if ahead.Revision == v.Snapshot.Revision {
+		return nil
+	}
+	if age := time.Since(time.Unix(0, recorded)); 0 <= age && age < keepsUp {
+		v.Recheck = keepsUp - age
+		return nil
+	}
+	v.Snapshot = ahead
 	return nil
+}
+
+// changed is the time of the last change of a file's content, in nanoseconds since
+// 1970; 0 if there is none.
+func (d *Dir) changed(name string) (int64, error) {
+	var st unix.Stat_t
+	err := unix.Fstatat(int(d.dir.Fd()), name, &st, unix.AT_SYMLINK_NOFOLLOW)
+	if errors.Is(err, fs.ErrNotExist) {
+		return 0, nil
+	}
+	if err != nil {
+		return 0, fmt.Errorf("cannot look at %s: %w", name, err)
+	}
+	return st.Mtim.Nano(), nil
 }
 
 // lastChange is the time of what only a fold can know, such as the end of a lost
 // session: the last sign of life there is, so that two readers see the same.
-func (d *Dir) lastChange() int64 {
+func (d *Dir) lastChange() (int64, error) {
 	last := d.boot.Created
 	for _, name := range []string{JournalFile, OutcomeFile} {
-		var st unix.Stat_t
-		if unix.Fstatat(int(d.dir.Fd()), name, &st, unix.AT_SYMLINK_NOFOLLOW) == nil {
-			last = max(last, st.Mtim.Nano())
+		at, err := d.changed(name)
+		if err != nil {
+			return 0, err
 		}
+		last = max(last, at)
 	}
-	return last
+	return last, nil
 }
 
 // sameBoot tells whether the machine was not restarted since the session's
@@ -259,12 +313,12 @@ func (d *Dir) sameBoot(v *View, outcome *lifecycle.Outcome) (bool, error) {
 		return v.Snapshot.Target.Boot == boot, nil
 	}
 	for _, lock := range []string{OwnerLock, GuardianLock} {
-		last, err := d.lastBoot(lock)
+		last, err := d.lastNote(lock)
 		if err != nil {
 			return false, err
 		}
-		if last != "" {
-			return last == boot, nil
+		if last.id.Boot != "" {
+			return last.id.Boot == boot, nil
 		}
 	}
 	return true, nil

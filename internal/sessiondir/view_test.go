@@ -140,7 +140,7 @@ func TestStateIsFoldedOnlyWhileNoGuardianLives(t *testing.T) {
 	d := create(t, newRoot(t), newID(), CreateOptions{})
 	k := keep(t, d)
 	k.lock(GuardianLock)
-	must(t, NoteHolder(k.locks[GuardianLock], mustSelf(t)))
+	must(t, NoteHolder(k.locks[GuardianLock], mustSelf(t), 0))
 	k.step(adopt(), reserve())
 	v := read(t, d)
 	if v.Snapshot.State != lifecycle.Reserved || !v.GuardianLive || v.Guardian != mustSelf(t) || v.OwnerLive {
@@ -334,7 +334,7 @@ func TestLockOfAGuardianIsHeldOnceAndSeen(t *testing.T) {
 	if id, held, err := d.Holder(GuardianLock); !held || err != nil || id != (procs.Identity{}) {
 		t.Errorf("before the note held %v by %+v, %v", held, id, err)
 	}
-	must(t, NoteHolder(f, mustSelf(t)))
+	must(t, NoteHolder(f, mustSelf(t), 0))
 	if id, held, err := d.Holder(GuardianLock); !held || err != nil || id != mustSelf(t) {
 		t.Errorf("held %v by %+v, %v", held, id, err)
 	}

@@ -83,7 +83,7 @@ func TestEveryChangeEndsAWait(t *testing.T) {
 	settle("an append to the outcome")
 	k.lock(OwnerLock)
 	quiet(t, w) // nobody can see that, and nobody needs to until it is noted
-	must(t, NoteHolder(k.locks[OwnerLock], mustSelf(t)))
+	must(t, NoteHolder(k.locks[OwnerLock], mustSelf(t), 0))
 	settle("a holder notes itself")
 	k.unlock(OwnerLock)
 	settle("a lock is given back")
