@@ -11,13 +11,14 @@ KILLS    ?= 10000
 BUNDLED  := internal/bundled/files
 CAPSULES := shell hello
 PROGRAMS := bin/mur bin/mur-guardian bin/mur-owner
+UNITS    := $(wildcard dist/systemd/user/*.service)
 GOBUILD  := $(GO) build -trimpath -ldflags='-s -w'
 
 # Whatever a guest is built from. Tests need not rebuild it.
 GUEST_SOURCES := $(shell find capsules sdk -name '*.go' ! -name '*_test.go') go.mod go.sum
 BUNDLE := $(foreach c,$(CAPSULES),$(BUNDLED)/$(c)/capsule.wasm $(BUNDLED)/$(c)/murmur.yaml)
 
-.PHONY: build test race fuzz crash bench lint check demo install help FORCE
+.PHONY: build test race fuzz crash long bench lint check demo install help FORCE
 
 build: $(PROGRAMS) ## build bin/mur, bin/mur-guardian, bin/mur-owner and the capsules inside mur
 
@@ -32,6 +33,9 @@ fuzz: ## run every fuzz target for FUZZTIME (20s)
 
 crash: build ## kill, fail and cut the power at every call, then KILLS (10000) random kills
 	MUR_CRASH_FULL=1 MUR_CRASH_KILLS='$(KILLS)' $(GO) test -count=1 -timeout 90m -v ./tests/crash/...
+
+long: build ## the long form of every test that repeats something
+	MUR_LONG=1 $(GO) test -count=1 -timeout 90m -v ./internal/guardian ./tests/script
 
 bench: build ## run the benchmarks
 	@pkgs=$$(grep -rl --include='*_test.go' '^func Benchmark' . | xargs -r -n1 dirname | sort -u); \
@@ -52,9 +56,11 @@ check: lint ## lint, generated documents, go.mod; ends with "tree is clean"
 demo: build ## show a session: in a terminal start the sandboxed shell, else run a scripted round
 	@scripts/demo.sh
 
-install: build ## install the three programs into PREFIX/bin (~/.local)
-	install -d '$(DESTDIR)$(PREFIX)/bin'
+install: build ## install into PREFIX (~/.local): programs in bin, units in share/systemd/user
+	install -d '$(DESTDIR)$(PREFIX)/bin' '$(DESTDIR)$(PREFIX)/share/systemd/user'
 	install -m 755 $(PROGRAMS) '$(DESTDIR)$(PREFIX)/bin'
+	install -m 644 $(UNITS) '$(DESTDIR)$(PREFIX)/share/systemd/user'
+	cd '$(DESTDIR)$(PREFIX)/share/systemd/user' && sed -i 's|%h/.local/bin/|$(PREFIX)/bin/|g' $(notdir $(UNITS))
 
 help: ## print this
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "make %-8s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)

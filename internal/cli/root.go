@@ -79,7 +79,7 @@ terminal sessions that outlive whatever shows them.`,
 		newLsCmd(d), newShowCmd(d), newWatchCmd(d), newWaitCmd(d), newLogsCmd(d),
 		newSendCmd(d), newResizeCmd(d), newSignalCmd(d),
 		newTermCmd(d), newSweepCmd(d), newRetireCmd(d), newRecoverCmd(d), newOpCmd(d),
-		newCreateCmd(d), newVersionCmd(d), newCompletionCmd(d),
+		newCreateCmd(d), newDoctorCmd(d), newVersionCmd(d), newCompletionCmd(d),
 	)
 	root.AddCommand(topics()...)
 	root.SetHelpCommand(newHelpCmd(d))

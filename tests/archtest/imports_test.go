@@ -19,7 +19,7 @@ func layers() [][]string {
 		{"client"},
 		{"internal/guardian", "internal/owner", "internal/bundled"},
 		{"internal/wasmhost"},
-		{"internal/sessiondir", "internal/ownerlink", "internal/capsule"},
+		{"internal/sessiondir", "internal/ownerlink", "internal/capsule", "internal/machine"},
 		{"internal/receipts", "internal/output"},
 		{"internal/journal"},
 		{"internal/protocol"},
