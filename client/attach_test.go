@@ -240,7 +240,7 @@ func TestASessionThatLosesItsOwnerIsLostForEverybody(t *testing.T) {
 	if end, err := s.WaitEnd(b.ctx()); err != nil || end.State != StateLost || end.Record.ExitCode != nil {
 		t.Errorf("waited: %+v, %v", end, err)
 	}
-	if r, err := s.Term(b.ctx(), NewMutationID()); err != nil || r.Answer.Delivery == Delivered {
+	if r, err := s.Term(b.ctx(), NewMutationID(), 0); err != nil || r.Answer.Delivery == Delivered {
 		t.Errorf("term: %+v, %v", r, err)
 	}
 }

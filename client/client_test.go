@@ -31,7 +31,7 @@ func TestASessionFromItsCreationToItsPurge(t *testing.T) {
 	if err != nil || end.State != StateEnded || end.Record == nil || *end.Record.ExitCode != 5 {
 		t.Fatalf("end: %+v, %v", end, err)
 	}
-	if term, err := s.Term(b.ctx(), NewMutationID()); err != nil || term.Answer.Delivery != NotNeeded {
+	if term, err := s.Term(b.ctx(), NewMutationID(), 0); err != nil || term.Answer.Delivery != NotNeeded {
 		t.Errorf("term after the end: %+v, %v", term, err)
 	}
 	first, err := s.Retire(b.ctx(), NewMutationID())
@@ -147,7 +147,7 @@ func TestAReaderDoesNotWaitForAGuardianThatHangs(t *testing.T) {
 	}
 	ctx, cancel := context.WithTimeout(b.ctx(), 50*time.Millisecond)
 	defer cancel()
-	if _, err := other.Term(ctx, NewMutationID()); CodeOf(err) != CodeUnreachable || !errors.Is(err, context.DeadlineExceeded) {
+	if _, err := other.Term(ctx, NewMutationID(), 0); CodeOf(err) != CodeUnreachable || !errors.Is(err, context.DeadlineExceeded) {
 		t.Errorf("a change: %v", err)
 	}
 }

@@ -158,7 +158,7 @@ func TestWhatACrashLeftIsSettledOnce(t *testing.T) {
 	ctx, cancel := context.WithCancel(b.ctx())
 	answered := make(chan error, 1)
 	go func() {
-		_, err := s.Term(ctx, op)
+		_, err := s.Term(ctx, op, 0)
 		answered <- err
 	}()
 	outcome := func() Outcome {
@@ -188,7 +188,7 @@ func TestWhatACrashLeftIsSettledOnce(t *testing.T) {
 	if r, err := s.Recover(b.ctx(), RecoverOptions{}); err != nil || !r.Idle() {
 		t.Errorf("once more: %+v, %v", r, err)
 	}
-	if again, err := s.Term(b.ctx(), op); err != nil || !again.Replayed || again.Answer != *o.Answer.(*ControlAnswer) {
+	if again, err := s.Term(b.ctx(), op, 0); err != nil || !again.Replayed || again.Answer != *o.Answer.(*ControlAnswer) {
 		t.Errorf("the same again: %+v, %v", again, err)
 	}
 	if _, err := s.Operation(NewMutationID()); CodeOf(err) != CodeNotFound {

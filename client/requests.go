@@ -3,6 +3,7 @@ package client
 import (
 	"context"
 	"fmt"
+	"time"
 
 	"github.com/fxamacker/cbor/v2"
 
@@ -34,10 +35,13 @@ func (s *Session) Start(ctx context.Context, op MutationID, spec StartSpec) (Rep
 	})
 }
 
-// Term asks the program's process group to end (SIGTERM).
-func (s *Session) Term(ctx context.Context, op MutationID) (Reply[ControlAnswer], error) {
+// Term asks the program's process group to end (SIGTERM). If it has not after
+// grace, at most a week, the session is swept; 0 leaves it at the asking. It
+// returns once the signal is delivered; the owner keeps the clock, guardian or not.
+func (s *Session) Term(ctx context.Context, op MutationID, grace time.Duration) (Reply[ControlAnswer], error) {
+	ms := uint64(max(0, (grace+time.Millisecond-1)/time.Millisecond))
 	return change[ControlAnswer](ctx, s, func(id uint64) any {
-		return protocol.TermRequest{Head: protocol.Head{ID: id, Op: protocol.OpTerm}, MutationID: op}
+		return protocol.TermRequest{Head: protocol.Head{ID: id, Op: protocol.OpTerm}, MutationID: op, GraceMS: ms}
 	})
 }
 

@@ -56,7 +56,8 @@ func (d *deps) printControl(s *client.Session, m mutation, r client.Reply[client
 		return writeJSON(d.stdout, struct {
 			replyJSON
 			Delivery client.Delivery `json:"delivery"`
-		}{replyHead(s, m, r), r.Answer.Delivery})
+			Errno    int             `json:"errno,omitempty"`
+		}{replyHead(s, m, r), r.Answer.Delivery, r.Answer.Errno})
 	}
 	_, err := fmt.Fprintln(d.stdout, text)
 	return err

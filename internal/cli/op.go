@@ -179,7 +179,7 @@ func answerOf(op client.Operation) string {
 	case *client.StartAnswer:
 		return string(a.State)
 	case *client.ControlAnswer:
-		return delivery(a.Delivery)
+		return delivery(*a)
 	case *client.SweepAnswer:
 		if a.Partial != "" {
 			return "partial: " + printable(a.Partial)

@@ -10,6 +10,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/seed-8e62c83d/mur/client"
+	"github.com/seed-8e62c83d/mur/internal/capsule"
 )
 
 type showOptions struct {
@@ -58,7 +59,7 @@ func runShow(ctx context.Context, d *deps, name string, o showOptions) error {
 	p.failure("error", st.Error)
 	p.failure("cleanup error", st.CleanupError)
 	p.add("not durable", st.NotDurable)
-	p.record(st.Record)
+	p.record(st)
 	p.add("directory", st.Dir)
 	p.add("socket", s.Socket())
 	return p.err
@@ -119,7 +120,11 @@ func (p *pairs) live(st client.Status) {
 	p.add("output", fmt.Sprintf("%d bytes", st.OutputEnd))
 }
 
-func (p *pairs) record(r *client.Record) {
+func (p *pairs) record(st client.Status) {
+	if st.GraceUntil != 0 {
+		p.add("swept at", at(st.GraceUntil)+" if it has not ended")
+	}
+	r := st.Record
 	if r == nil {
 		return
 	}
@@ -140,7 +145,12 @@ func (p *pairs) record(r *client.Record) {
 		p.add("duration", time.Duration(r.Duration).Round(time.Millisecond).String())
 	}
 	p.add("end of output", fmt.Sprintf("%d (%s)", r.EndOffset, r.Drain))
-	if r.Holders > 0 || r.Descendants > 0 {
+	if u := r.Usage; u != nil {
+		p.add("processor time", fmt.Sprintf("%v user, %v system", time.Duration(u.UserNanos).Round(time.Millisecond), time.Duration(u.SystemNanos).Round(time.Millisecond)))
+		p.add("largest memory", capsule.Size(u.MaxRSSBytes).String())
+	}
+	gone := st.GroupConsumed || st.TerminalSessionEnded
+	if (r.Holders > 0 || r.Descendants > 0) && !gone {
 		p.add("left behind", fmt.Sprintf("processes: %d, holding the terminal: %d; mur sweep ends them", r.Descendants, r.Holders))
 	}
 }

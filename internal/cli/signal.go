@@ -53,7 +53,7 @@ func runSignal(ctx context.Context, d *deps, name, text string, o signalOptions)
 		if err != nil {
 			return err
 		}
-		return d.printControl(s, o.mutation, r, fmt.Sprintf("%s: %s", signalName(sig), delivery(r.Answer.Delivery)))
+		return d.printControl(s, o.mutation, r, fmt.Sprintf("%s: %s", signalName(sig), delivery(r.Answer)))
 	})
 }
 
@@ -75,13 +75,17 @@ func parseSignal(text string) (int, error) {
 	return 0, usage("cannot send %q: no signal has this name", text)
 }
 
-func delivery(d client.Delivery) string {
-	switch d {
+func delivery(a client.ControlAnswer) string {
+	switch a.Delivery {
 	case client.Delivered:
 		return "delivered"
 	case client.NotNeeded:
 		return "not needed, the target had ended"
-	default:
+	}
+	switch {
+	case a.Errno == int(unix.ESRCH) || a.Errno == 0:
 		return "not delivered, there was nobody to deliver to"
+	default:
+		return "not delivered: " + unix.Errno(a.Errno).Error()
 	}
 }

@@ -373,7 +373,8 @@ func (s *session) resume(pending []receipts.Receipt) {
 				s.answerStart()
 			}
 		case protocol.OpTerm:
-			s.then(func(bool) { s.enqueue(r.ID, ownerlink.Control{Kind: ownerlink.ControlTerm}) })
+			grace := s.signals[r.ID].Grace
+			s.then(func(bool) { s.enqueue(r.ID, ownerlink.Control{Kind: ownerlink.ControlTerm, Grace: grace}) })
 		case protocol.OpSweep:
 			s.then(func(bool) { s.enqueue(r.ID, ownerlink.Control{Kind: ownerlink.ControlSweep}) })
 		case protocol.OpSignal:

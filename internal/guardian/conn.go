@@ -315,7 +315,10 @@ func (c *conn) dispatch(head protocol.Head, frame []byte, answer func(protocol.R
 		}
 	case protocol.OpTerm:
 		if r := new(protocol.TermRequest); decode(r) {
-			c.mutate(head.Op, r.MutationID, r, struct{}{}, answer)
+			fields := struct {
+				GraceMS uint64 `json:"grace_ms,omitempty"`
+			}{r.GraceMS}
+			c.mutate(head.Op, r.MutationID, r, fields, answer)
 		}
 	case protocol.OpSweep:
 		if r := new(protocol.SweepRequest); decode(r) {

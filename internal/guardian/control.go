@@ -39,9 +39,11 @@ type pendingControl struct {
 	sent     bool
 }
 
-// termTarget asks the target's group to end.
-func (s *session) termTarget(m *mutation) {
+// termTarget asks the target's group to end; after grace the owner sweeps.
+func (s *session) termTarget(m *mutation, grace time.Duration) {
 	switch {
+	case grace > protocol.MaxGraceMS*time.Millisecond:
+		s.refuse(m, protocol.Refuse(protocol.CodeInvalid, "cannot term: the grace is longer than a week"))
 	case s.state.State == lifecycle.New:
 		s.refuse(m, notStarted(m))
 	case s.undecided():
@@ -50,15 +52,19 @@ func (s *session) termTarget(m *mutation) {
 		s.step(lifecycle.Event{Kind: lifecycle.Account})
 		s.settleNow(m, protocol.ControlAnswer{MutationID: m.id, Delivery: s.afterEnd()})
 	default:
-		if s.admit(m, func() { s.enqueue(m.id, ownerlink.Control{Kind: ownerlink.ControlTerm}) }) {
-			s.asked(m, syscall.SIGTERM)
+		if grace > 0 {
+			s.signals[m.id] = sessiondir.SignalIntent{Grace: grace}
+			s.otherwise(func(*protocol.Error) { delete(s.signals, m.id) })
+		}
+		if s.admit(m, func() { s.enqueue(m.id, ownerlink.Control{Kind: ownerlink.ControlTerm, Grace: grace}) }) {
+			s.asked(m)
 		}
 	}
 }
 
 // asked notes who asks a living target to end.
-func (s *session) asked(m *mutation, sig syscall.Signal) {
-	s.step(lifecycle.Event{Kind: lifecycle.Ask, ID: m.id.String(), Signal: int(sig)})
+func (s *session) asked(m *mutation) {
+	s.step(lifecycle.Event{Kind: lifecycle.Ask, ID: m.id.String()})
 }
 
 // ends tells whether a signal ends a process that does not handle it (signal(7)).
@@ -104,7 +110,7 @@ func (s *session) signalTarget(m *mutation, r *protocol.SignalRequest) {
 			s.enqueue(m.id, ownerlink.Control{Kind: ownerlink.ControlSignal, Signal: r.Signal, Group: group})
 		})
 		if sig := syscall.Signal(r.Signal); admitted && ends(sig) {
-			s.asked(m, sig)
+			s.asked(m)
 		}
 	}
 }
@@ -130,7 +136,7 @@ func (s *session) sweepSession(m *mutation) {
 		s.admit(m, func() { s.search(m.id) })
 	default:
 		if s.admit(m, func() { s.enqueue(m.id, ownerlink.Control{Kind: ownerlink.ControlSweep}) }) {
-			s.asked(m, syscall.SIGKILL)
+			s.asked(m)
 		}
 	}
 }
@@ -289,7 +295,7 @@ func (s *session) controlled(a ownerlink.Answer) {
 		}
 		s.complete(p.mutation, report)
 	default:
-		s.complete(p.mutation, protocol.ControlAnswer{MutationID: p.mutation, Delivery: a.Delivery})
+		s.complete(p.mutation, protocol.ControlAnswer{MutationID: p.mutation, Delivery: a.Delivery, Errno: a.Errno})
 	}
 	s.then(func(bool) { s.sendNext() })
 }

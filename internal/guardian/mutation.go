@@ -56,7 +56,7 @@ func (s *session) act(m *mutation) {
 	case *protocol.StartRequest:
 		s.startTarget(m, r)
 	case *protocol.TermRequest:
-		s.termTarget(m)
+		s.termTarget(m, time.Duration(min(r.GraceMS, protocol.MaxGraceMS+1))*time.Millisecond)
 	case *protocol.SignalRequest:
 		s.signalTarget(m, r)
 	case *protocol.SweepRequest:

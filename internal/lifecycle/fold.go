@@ -11,11 +11,20 @@ type OutcomeRecord struct {
 	Stopped   *bool        `json:"stopped,omitempty"`
 	Applied   string       `json:"applied,omitempty"`   // a mutation that was carried out
 	Delivered bool         `json:"delivered,omitempty"` // and its signal was taken
-	Exit      *ExitStatus  `json:"exit,omitempty"`
-	Drain     *DrainReport `json:"drain,omitempty"`
-	Consumed  bool         `json:"consumed,omitempty"` // a sweep has proved that no descendant is left
+	Grace     *GracePeriod `json:"grace,omitempty"`
+	// CleanupRequested: a grace is over, the owner begins to sweep for this mutation.
+	CleanupRequested string       `json:"cleanup_requested,omitempty"`
+	Exit             *ExitStatus  `json:"exit,omitempty"`
+	Drain            *DrainReport `json:"drain,omitempty"`
+	Consumed         bool         `json:"consumed,omitempty"` // a sweep has proved that no descendant is left
 	// Childless: the owner leaves because no descendant is left, proved.
 	Childless bool `json:"childless,omitempty"`
+}
+
+// GracePeriod is what a term leaves its target.
+type GracePeriod struct {
+	By    string `json:"by"`    // the mutation
+	Until int64  `json:"until"` // wall clock, nanoseconds since 1970; the owner has its own
 }
 
 // Report is what a capsule's runtime says about its guest. It is a label, never
@@ -38,10 +47,13 @@ type Outcome struct {
 	Stopped   bool         `json:"stopped,omitempty"`
 	Applied   []string     `json:"applied,omitempty"`
 	Delivered []string     `json:"delivered,omitempty"` // those of Applied whose signal was taken
-	Exit      *ExitStatus  `json:"exit,omitempty"`
-	Drain     *DrainReport `json:"drain,omitempty"`
-	Consumed  bool         `json:"consumed,omitempty"`
-	Childless bool         `json:"childless,omitempty"`
+	Grace     *GracePeriod `json:"grace,omitempty"`
+	// CleanupRequested is the mutation for which a grace was over.
+	CleanupRequested string       `json:"cleanup_requested,omitempty"`
+	Exit             *ExitStatus  `json:"exit,omitempty"`
+	Drain            *DrainReport `json:"drain,omitempty"`
+	Consumed         bool         `json:"consumed,omitempty"`
+	Childless        bool         `json:"childless,omitempty"`
 }
 
 // Add takes one more record into o.
@@ -64,6 +76,12 @@ func (o *Outcome) Add(r OutcomeRecord) {
 		if r.Delivered {
 			o.Delivered = append(o.Delivered, r.Applied)
 		}
+	}
+	if r.Grace != nil {
+		o.Grace = r.Grace
+	}
+	if r.CleanupRequested != "" {
+		o.CleanupRequested = r.CleanupRequested
 	}
 	if r.Exit != nil {
 		o.Exit = r.Exit
@@ -177,8 +195,14 @@ func (s *stepper) replay(o Outcome) {
 	} else {
 		s.step(Event{Kind: Continue})
 	}
+	if o.Grace != nil && o.Exit == nil && o.CleanupRequested == "" {
+		s.step(Event{Kind: Grace, Until: o.Grace.Until})
+	}
 	if o.Exit != nil {
 		s.step(Event{Kind: Exit, Exit: o.Exit, At: o.Exit.At})
+	}
+	if o.CleanupRequested != "" {
+		s.step(Event{Kind: Account})
 	}
 	if o.Drain != nil {
 		s.step(Event{Kind: Drain, Drain: o.Drain})

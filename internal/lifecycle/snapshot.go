@@ -44,10 +44,11 @@ type Durable struct {
 	// NotDurable says why the journal cannot be written; empty when it can.
 	NotDurable string `json:"not_durable,omitempty"`
 
-	// AskedBy is the last mutation that asked a living target to end, and
-	// AskedSignal the signal by which it did.
-	AskedBy     string `json:"asked_by,omitempty"`
-	AskedSignal int    `json:"asked_signal,omitempty"`
+	// AskedBy is the last mutation that asked a living target to end.
+	AskedBy string `json:"asked_by,omitempty"`
+	// GraceUntil is when the owner sweeps a target that has not ended by then: wall
+	// clock, nanoseconds since 1970, for display; 0: it does not.
+	GraceUntil int64 `json:"grace_until,omitempty"`
 	// Error says why the execution itself went wrong; it is kept for ever.
 	Error *Failure `json:"error,omitempty"`
 	// CleanupError says what stayed undone at the end.
@@ -125,8 +126,8 @@ type Record struct {
 	Stage      string `json:"stage,omitempty"`
 	Errno      int    `json:"errno,omitempty"`
 	Reason     string `json:"reason,omitempty"`
-	// AskedBy is the mutation that asked for this end. A target that died of
-	// another signal than it was sent died of something else.
+	// AskedBy is the mutation that asked for this end: the last that sent the signal
+	// of which the target died; for one that exited, the last term.
 	AskedBy string `json:"asked_by,omitempty"`
 	Times   Times  `json:"times"`
 	// Duration is from the target's start to its end on the monotonic clock, in

@@ -56,6 +56,7 @@ const (
 
 	Identify    Kind = "identify"     // the owner reports the target's pid
 	Ask         Kind = "ask"          // a control operation asked the target to end
+	Grace       Kind = "grace"        // and the owner sweeps if it has not by then
 	Account     Kind = "account"      // a control operation has accounted for a finished target
 	Consume     Kind = "consume"      // a sweep has proved that no process is left
 	EndTerminal Kind = "end-terminal" // the owner has left, the terminal is closed
@@ -122,6 +123,7 @@ func table() map[State]map[Kind]move {
 	facts := map[Kind][]State{
 		Identify:    {Starting},
 		Ask:         {Starting, Running, Stopped},
+		Grace:       {Running, Stopped},
 		Account:     {Exited, Ended, LaunchFailed, Lost},
 		Consume:     {Running, Stopped, Exited, Ended, Lost},
 		EndTerminal: {Ended, Retired, LaunchFailed, Lost},
@@ -142,7 +144,7 @@ func table() map[State]map[Kind]move {
 func Kinds() []Kind {
 	return []Kind{
 		Reserve, Spawn, Ready, FailLaunch, Stop, Continue, Exit, Drain, LoseOwner, Retire,
-		Identify, Ask, Account, Consume, EndTerminal, FailCleanup, FailDurable, HealDurable, Adopt,
+		Identify, Ask, Grace, Account, Consume, EndTerminal, FailCleanup, FailDurable, HealDurable, Adopt,
 	}
 }
 

@@ -8,9 +8,9 @@ type Event struct {
 	At   int64 // wall clock, nanoseconds since 1970
 
 	ID       string       // Reserve, Ask: the mutation
+	Until    int64        // Grace: wall clock, nanoseconds since 1970
 	Program  string       // Reserve
 	Capsule  *Capsule     // Reserve
-	Signal   int          // Ask
 	OwnerPID int          // Spawn
 	Target   *Process     // Identify
 	Exit     *ExitStatus  // Exit
@@ -30,6 +30,8 @@ type ExitStatus struct {
 	Usage    *Usage `json:"usage,omitempty"`
 	// Reason is what the capsule's runtime said about the end.
 	Reason string `json:"reason,omitempty"`
+	// AskedBy is the mutation that asked for this end.
+	AskedBy string `json:"asked_by,omitempty"`
 }
 
 // DrainReport is how the end of the output was established.
@@ -83,7 +85,9 @@ func apply(d *Durable, e Event) {
 	case Retire:
 		d.Times.Retired = e.At
 	case Ask:
-		d.AskedBy, d.AskedSignal = e.ID, e.Signal
+		d.AskedBy = e.ID
+	case Grace:
+		d.GraceUntil = e.Until
 	case Account:
 		d.TargetTerminated = true
 	case Consume:
@@ -104,7 +108,7 @@ func apply(d *Durable, e Event) {
 }
 
 func applyExit(d *Durable, x ExitStatus) {
-	d.Times.Exited = x.At
+	d.Times.Exited, d.GraceUntil = x.At, 0
 	if x.Signal != 0 {
 		d.ExitSignal, d.CoreDumped = x.Signal, x.Core
 	} else {
@@ -113,21 +117,18 @@ func applyExit(d *Durable, x ExitStatus) {
 	}
 	d.Record = &Record{
 		Result: ResultExited, ExitCode: d.ExitCode, ExitSignal: x.Signal, CoreDumped: x.Core,
-		AskedBy: d.asker(x.Signal), Duration: x.Duration, Usage: x.Usage, Reason: x.Reason, Drain: DrainUnknown,
+		AskedBy: x.AskedBy, Duration: x.Duration, Usage: x.Usage, Reason: x.Reason, Drain: DrainUnknown,
 	}
 	if x.Signal != 0 {
 		d.Record.Result = ResultSignalled
 	}
+	if x.Signal == sigKill && x.AskedBy == "" && x.Reason == "" {
+		d.Record.Reason = "SIGKILL, and no operation of the session asked for it"
+	}
 }
 
-// asker is who asked for an end by this signal; 0 is an exit, which may be the
-// answer to any.
-func (d *Durable) asker(signal int) string {
-	if signal != 0 && signal != d.AskedSignal {
-		return ""
-	}
-	return d.AskedBy
-}
+// sigKill is SIGKILL on every machine (signal(7)).
+const sigKill = 9
 
 // conclude writes the final record. Every final state has one and only final
 // states have one that is complete: Times.Ended tells.

@@ -20,8 +20,8 @@ func wantTable() map[State]string {
 		New:          "reserve>reserved!launch retire>retired!conclude,release" + always,
 		Reserved:     "spawn>starting fail-launch>launch-failed!conclude lose-owner>lost!conclude" + always,
 		Starting:     "ready>running fail-launch>launch-failed!conclude lose-owner>lost!conclude identify ask" + always,
-		Running:      "stop>stopped exit>exited lose-owner>lost!conclude ask consume" + always,
-		Stopped:      "continue>running exit>exited lose-owner>lost!conclude ask consume" + always,
+		Running:      "stop>stopped exit>exited lose-owner>lost!conclude ask grace consume" + always,
+		Stopped:      "continue>running exit>exited lose-owner>lost!conclude ask grace consume" + always,
 		Exited:       "drain>ended!conclude lose-owner>ended!conclude account consume" + always,
 		Ended:        "retire>retired!release consume" + after + always,
 		LaunchFailed: "retire>retired!release" + after + always,
@@ -65,6 +65,8 @@ func sample(kind Kind) Event {
 	case Reserve, Ask:
 		e.ID = "018bcfe5-6800-7000-8000-000000000001"
 		e.Program = "sh"
+	case Grace:
+		e.Until = noon + 10
 	case Spawn:
 		e.OwnerPID = 41
 	case Identify:
@@ -226,12 +228,30 @@ func TestExitCodeZeroIsKnownAndNotMerelyAbsent(t *testing.T) {
 
 func TestTheRecordNamesWhoAskedForTheEnd(t *testing.T) {
 	asked := mustStep(t, sessionIn(t, Running), sample(Ask))
-	ended := mustStep(t, mustStep(t, asked, sample(Exit)), sample(Drain))
-	if ended.Record.AskedBy != sample(Ask).ID {
+	exit := sample(Exit)
+	exit.Exit = &ExitStatus{Code: 7, At: noon, AskedBy: sample(Ask).ID}
+	if ended := mustStep(t, mustStep(t, asked, exit), sample(Drain)); ended.Record.AskedBy != sample(Ask).ID {
 		t.Errorf("asked by %q", ended.Record.AskedBy)
 	}
-	if natural := sessionIn(t, Ended); natural.Record.AskedBy != "" {
+	// The owner knows whether what was asked is what happened.
+	if natural := mustStep(t, mustStep(t, asked, sample(Exit)), sample(Drain)); natural.Record.AskedBy != "" {
 		t.Errorf("a natural end was asked for by %q", natural.Record.AskedBy)
+	}
+	for by, reason := range map[string]string{"": "SIGKILL, and no operation of the session asked for it", "op": ""} {
+		exit.Exit = &ExitStatus{Signal: 9, At: noon, AskedBy: by}
+		if r := mustStep(t, asked, exit).Record; r.Reason != reason {
+			t.Errorf("killed, asked by %q: %q", by, r.Reason)
+		}
+	}
+}
+
+func TestAGraceEndsWithTheTarget(t *testing.T) {
+	d := mustStep(t, sessionIn(t, Stopped), sample(Grace))
+	if d.GraceUntil != sample(Grace).Until {
+		t.Errorf("%+v", d)
+	}
+	if d = mustStep(t, d, sample(Exit)); d.GraceUntil != 0 {
+		t.Errorf("after the exit: %+v", d)
 	}
 }
 

@@ -31,42 +31,56 @@ func (o *owner) control(c ownerlink.Control) {
 	a, known := o.answers[c.Mutation]
 	if !known || c.Mutation == "" {
 		o.watch() // a target that has just ended gets no more signals
-		var consumed bool
-		a, consumed = o.carryOut(c)
+		record := lifecycle.OutcomeRecord{Applied: c.Mutation}
+		a = o.carryOut(c, &record)
 		if c.Mutation != "" {
 			a.Mutation = c.Mutation
 			o.answers[c.Mutation] = a
 		}
 		// With a failing disk the answer does not wait: the guardian is told that
 		// nothing is durable, and while this process lives it remembers.
-		_ = o.ledger.commit(lifecycle.OutcomeRecord{
-			Applied: c.Mutation, Delivered: a.Delivery == protocol.Delivered, Consumed: consumed,
-		})
+		record.Delivered = a.Delivery == protocol.Delivered
+		_ = o.ledger.commit(record)
 	}
 	a.Seq = c.Seq
 	o.answer = &a
 	o.publish()
 }
 
-func (o *owner) carryOut(c ownerlink.Control) (a ownerlink.Answer, consumed bool) {
+// carryOut does what c asks for and adds to the record what comes of it.
+func (o *owner) carryOut(c ownerlink.Control, record *lifecycle.OutcomeRecord) ownerlink.Answer {
 	switch c.Kind {
 	case ownerlink.ControlSweep:
 		o.taken = c.Mutation
 		o.publish()
+		o.asked.note(c.Mutation, syscall.SIGKILL)
 		report := o.sweep()
-		return ownerlink.Answer{Sweep: &report}, report.Proved
+		record.Consumed = report.Proved
+		return ownerlink.Answer{Sweep: &report}
 	case ownerlink.ControlTerm:
 		if o.target == nil {
-			return ownerlink.Answer{Delivery: protocol.NotNeeded}, false
+			return ownerlink.Answer{Delivery: protocol.NotNeeded}
 		}
-		return delivery(o.term()), false
+		err := o.term()
+		if err == nil {
+			o.asked.term = c.Mutation
+			o.asked.note(c.Mutation, syscall.SIGTERM)
+			record.Grace = o.beginGrace(c.Mutation, c.Grace)
+		}
+		return delivery(err)
 	case ownerlink.ControlSignal:
 		if o.target == nil {
-			return ownerlink.Answer{Delivery: protocol.NotDelivered}, false
+			return ownerlink.Answer{Delivery: protocol.NotDelivered}
 		}
-		return delivery(o.signal(syscall.Signal(c.Signal), c.Group)), false
+		sig := syscall.Signal(c.Signal)
+		reaches := o.reaches(c.Group)
+		err := o.signal(sig, c.Group)
+		if err == nil && reaches {
+			o.asked.note(c.Mutation, sig)
+		}
+		return delivery(err)
 	}
-	return delivery(unix.EOPNOTSUPP), false
+	return delivery(unix.EOPNOTSUPP)
 }
 
 func delivery(err error) ownerlink.Answer {

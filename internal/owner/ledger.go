@@ -153,6 +153,7 @@ func condense(o lifecycle.Outcome) []lifecycle.OutcomeRecord {
 	}
 	stopped := o.Stopped
 	return append(records, lifecycle.OutcomeRecord{
+		Grace: o.Grace, CleanupRequested: o.CleanupRequested,
 		At: now, Report: o.Report, Stopped: &stopped, Exit: o.Exit, Drain: o.Drain,
 		Consumed: o.Consumed, Childless: o.Childless,
 	})

@@ -86,6 +86,8 @@ func (o *owner) end(exit *lifecycle.ExitStatus) {
 			exit.Reason = record.Report.Reason
 		}
 	}
+	exit.AskedBy = o.asked.of(exit)
+	o.grace = grace{}
 	o.restoreTerminal()
 	releaseSlave()
 	o.drain = o.beginDrain()
@@ -171,6 +173,9 @@ func (o *owner) settle() {
 			o.hangUp()
 		}
 	}
+	if !o.grace.until.IsZero() && !time.Now().Before(o.grace.until) {
+		o.escalate()
+	}
 	if due := o.next.retryAt; !due.IsZero() && !time.Now().Before(due) {
 		o.startGuardian()
 	}
@@ -207,6 +212,9 @@ func (o *owner) sleep() {
 	}
 	if !o.suspect.IsZero() {
 		due = min(due, removalPause)
+	}
+	if !o.grace.until.IsZero() {
+		due = min(due, max(0, time.Until(o.grace.until)))
 	}
 	if o.drain != nil {
 		due = min(due, o.drain.pause())

@@ -53,9 +53,11 @@ type owner struct {
 	answers  map[string]ownerlink.Answer // by mutation, for the repetition
 	answer   *ownerlink.Answer           // to the latest control
 	taken    string                      // the mutation of the latest sweep
-	stopSeen time.Time                   // of the latest commit of stopped
-	suspect  time.Time                   // until then it is looked whether the directory is removed
-	drain    *drain                      // nil before the exit and after the drain
+	asked    askers
+	grace    grace
+	stopSeen time.Time // of the latest commit of stopped
+	suspect  time.Time // until then it is looked whether the directory is removed
+	drain    *drain    // nil before the exit and after the drain
 	released bool
 	alone    *alone // captures when there is no guardian
 }

@@ -88,6 +88,8 @@ type Control struct {
 	Kind     ControlKind          `json:"kind"`
 	Signal   int                  `json:"signal,omitempty"`
 	Group    protocol.SignalGroup `json:"group,omitempty"`
+	// Grace comes with ControlTerm: after it a target that lives is swept. 0: never.
+	Grace time.Duration `json:"grace,omitempty"`
 	// Successor comes with ControlBye: another guardian is about to claim the
 	// session.
 	Successor bool `json:"successor,omitempty"`

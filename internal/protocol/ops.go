@@ -77,10 +77,15 @@ type StartAnswer struct {
 	Error      *lifecycle.Failure `json:"error,omitempty"`
 }
 
-// TermRequest asks the target's process group to end (SIGTERM).
+// MaxGraceMS is the longest grace of a term, a week.
+const MaxGraceMS = 7 * 24 * 3600 * 1000
+
+// TermRequest asks the target's process group to end (SIGTERM). With a grace the
+// owner sweeps the session if the target has not ended by then.
 type TermRequest struct {
 	Head
 	MutationID MutationID `json:"mutation_id,omitzero"`
+	GraceMS    uint64     `json:"grace_ms,omitempty"` // at most MaxGraceMS
 }
 
 // SignalRequest sends one signal.
@@ -115,6 +120,8 @@ const (
 type ControlAnswer struct {
 	MutationID MutationID `json:"mutation_id,omitzero"`
 	Delivery   Delivery   `json:"delivery"`
+	// Errno is why the kernel did not deliver the signal, where it says so.
+	Errno int `json:"errno,omitempty"`
 }
 
 // SweepRequest ends every process of the session with SIGKILL.

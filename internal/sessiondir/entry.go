@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"time"
 
 	"github.com/fxamacker/cbor/v2"
 
@@ -22,10 +23,11 @@ type Entry struct {
 	Signal  *SignalIntent
 }
 
-// SignalIntent is what an admitted signal asks for.
+// SignalIntent is what an admitted signal or term asks for.
 type SignalIntent struct {
-	Signal int                  `json:"signal"`
-	Group  protocol.SignalGroup `json:"group"`
+	Signal int                  `json:"signal,omitempty"`
+	Group  protocol.SignalGroup `json:"group,omitempty"`
+	Grace  time.Duration        `json:"grace,omitempty"` // of a term; 0: none
 }
 
 // entryWire keeps the receipt in the form that its own package gives it.

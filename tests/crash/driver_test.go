@@ -216,7 +216,7 @@ func (p *player) do(ctx context.Context, step int, a *ack) error {
 		r, err := s.Signal(ctx, op, int(syscall.SIGWINCH), client.GroupTarget)
 		return answered(a, r, err)
 	case term:
-		r, err := s.Term(ctx, op)
+		r, err := s.Term(ctx, op, 0)
 		return answered(a, r, err)
 	case sweep:
 		r, err := s.Sweep(ctx, op)

@@ -170,7 +170,7 @@ func (m *promises) do(ctx context.Context, a asked) (answer string, err error) {
 		spec.Args = append(spec.Args, []byte(fmt.Sprint(a.content)))
 		return text(m.session.Start(ctx, a.id, spec))
 	case "term":
-		return text(m.session.Term(ctx, a.id))
+		return text(m.session.Term(ctx, a.id, 0))
 	case "signal":
 		sig := []syscall.Signal{syscall.SIGWINCH, syscall.SIGCONT}[a.content]
 		return text(m.session.Signal(ctx, a.id, int(sig), "target"))
