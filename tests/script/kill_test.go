@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
-	"os"
 	"slices"
 	"strconv"
 	"sync"
@@ -21,9 +20,7 @@ import (
 )
 
 const (
-	// killsVar asks for more kills, in longer sessions.
-	killsVar = "MUR_KILLS"
-	fewKills = 25
+	fewKills, manyKills = 25, 200
 	// fewLines and manyLines are how far a session counts.
 	fewLines, manyLines = 300_000, 5_000_000
 	// longTime bounds one session.
@@ -64,9 +61,13 @@ func (c *counting) fault(who string, err error) {
 // count starts a session that counts to lines and exits with 7.
 func (b *bench) count(lines int) *counting {
 	b.t.Helper()
+	return b.countBy(fmt.Sprintf("seq 1 %d; exit 7", lines), lines)
+}
+
+func (b *bench) countBy(script string, lines int) *counting {
+	b.t.Helper()
 	op := client.NewMutationID()
-	_, status, err := b.mur("start", "-d", "--op", op.String(), "--history", "64MiB", "--",
-		"sh", "-c", fmt.Sprintf("seq 1 %d; exit 7", lines))
+	_, status, err := b.mur("start", "-d", "--op", op.String(), "--history", "64MiB", "--", "sh", "-c", script)
 	if err != nil || status != 0 {
 		b.t.Fatalf("start: %d, %v", status, err)
 	}
@@ -295,16 +296,8 @@ func difference(got, want []byte) string {
 }
 
 // TestKilledGuardiansCostNothing kills guardians at moments of no one's choice.
-// MUR_KILLS=200 does so more often and in longer sessions.
 func TestKilledGuardiansCostNothing(t *testing.T) {
-	kills, lines := fewKills, fewLines
-	if text := os.Getenv(killsVar); text != "" {
-		n, err := strconv.Atoi(text)
-		if err != nil || n < 1 {
-			t.Fatalf("%s=%s is not a number", killsVar, text)
-		}
-		kills, lines = n, manyLines
-	}
+	kills, lines := often(fewKills, manyKills), often(fewLines, manyLines)
 	b := newBench(t)
 	var captured, replaced []time.Duration
 	sessions, done := 0, 0

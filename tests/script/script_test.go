@@ -15,6 +15,7 @@ import (
 
 	"github.com/seed-8e62c83d/mur/client"
 	"github.com/seed-8e62c83d/mur/internal/bundled"
+	"github.com/seed-8e62c83d/mur/internal/procs"
 )
 
 const (
@@ -29,6 +30,14 @@ const binDirVar = "MUR_SCRIPT_BIN"
 func TestMain(m *testing.M) { os.Exit(runMain(m)) }
 
 func runMain(m *testing.M) int {
+	if role, args := roleOf(os.Args); role != "" {
+		return play(role, args)
+	}
+	// What this process ignores, as under nohup, is ignored by what it starts.
+	if err := procs.ResetSignals(); err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		return 1
+	}
 	dir, err := os.MkdirTemp("", "mur-bin-")
 	if err != nil {
 		fmt.Fprintln(os.Stderr, err)

@@ -20,8 +20,8 @@ import (
 	"github.com/seed-8e62c83d/mur/internal/sessiondir"
 )
 
-// upgrades is how often everything is upgraded while it works.
-const upgrades = 5
+// How often everything is upgraded while it works.
+const fewUpgrades, manyUpgrades = 5, 20
 
 // version makes a copy of the programs: to the kernel, and to mur, another version.
 func version(t *testing.T, name string) (bin string) {
@@ -184,6 +184,7 @@ func TestAnUpgradeLosesNeitherByteNorKeyNorStatus(t *testing.T) {
 		}
 	}()
 	during := 0
+	upgrades := often(fewUpgrades, manyUpgrades)
 	for i := range upgrades {
 		bin := version(t, fmt.Sprintf("v%d", i))
 		cmd := exec.Command(filepath.Join(bin, "mur"), "recover", "--upgrade")
@@ -238,11 +239,12 @@ func TestAnUpgradeLosesNeitherByteNorKeyNorStatus(t *testing.T) {
 	}
 }
 
-// idlers is how many sessions wait for something without a guardian.
-const idlers = 30
+// How many sessions wait for something without a guardian.
+const fewIdlers, manyIdlers = 30, 500
 
 func TestReadingStartsNoGuardian(t *testing.T) {
 	b := newBench(t)
+	idlers := often(fewIdlers, manyIdlers)
 	var sessions []*client.Session
 	generations := map[string]uint64{}
 	for i := range idlers {
