@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"os"
+	"sync/atomic"
 	"syscall"
 	"time"
 
@@ -25,6 +26,8 @@ type owner struct {
 	capture *output.Capture
 	master  *os.File
 	pipes   [2]*os.File
+	// heard is closed when all that was said on the channel was posted.
+	heard atomic.Pointer[chan struct{}]
 }
 
 // close gives everything back once the owner is gone. Closing the last master
@@ -53,14 +56,21 @@ func (o *owner) watch(s *session) {
 			return
 		}
 		unix.Wait4(o.id.PID, nil, 0, nil) // if it is our child: give the pid back
+		// Its last word first: the report of the sweep after which it left, say.
+		select {
+		case <-*o.heard.Load():
+		case <-time.After(flushPatience):
+		}
 		o.flush()
 		s.post(ownerGone{})
 	}()
 }
 
 func (o *owner) hear(s *session) {
-	conn := o.conn
+	conn, heard := o.conn, make(chan struct{})
+	o.heard.Store(&heard)
 	go func() {
+		defer close(heard)
 		for {
 			var state ownerlink.State
 			err := conn.Receive(&state)
