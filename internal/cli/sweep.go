@@ -59,7 +59,7 @@ func (d *deps) printSweep(s *client.Session, m mutation, r client.Reply[client.S
 			if p.Gone {
 				gone = "yes"
 			}
-			rows = append(rows, []string{strconv.Itoa(p.PID), printable(p.Name), p.How, signalName(p.Signal), gone})
+			rows = append(rows, []string{strconv.Itoa(p.PID), printable(p.Name), p.How, sent(p.Signal), gone})
 		}
 		plain := func(_ int, _, padded string) string { return padded }
 		if err := table(d.stdout, rows, plain); err != nil {
@@ -72,6 +72,14 @@ func (d *deps) printSweep(s *client.Session, m mutation, r client.Reply[client.S
 	}
 	_, err := fmt.Fprintf(d.stdout, "processes: %d; %s\n", len(a.Processes), proof)
 	return err
+}
+
+// sent names the signal that a process was sent; one that may be a stranger got none.
+func sent(n int) string {
+	if n == 0 {
+		return "none, may be a stranger"
+	}
+	return signalName(n)
 }
 
 // emptyNotNull makes no processes a list without elements.

@@ -55,6 +55,7 @@ func (o *owner) watch(s *session) {
 			s.log.Error("cannot wait for the owner", "error", err)
 			return
 		}
+		gone, _ := procs.Uptime()         // its number is not given to anybody before
 		unix.Wait4(o.id.PID, nil, 0, nil) // if it is our child: give the pid back
 		// Its last word first: the report of the sweep after which it left, say.
 		select {
@@ -62,7 +63,7 @@ func (o *owner) watch(s *session) {
 		case <-time.After(flushPatience):
 		}
 		o.flush()
-		s.post(ownerGone{})
+		s.post(ownerGone{gone})
 	}()
 }
 
@@ -160,18 +161,19 @@ func (s *session) outputEnd() int64 {
 }
 
 // ownerGone is the owner's death, for whatever reason: what it made durable is
-// the truth, and nothing else will come.
-type ownerGone struct{}
+// the truth, and nothing else will come. seen is when it was seen; 0: it was not.
+type ownerGone struct{ seen time.Duration }
 
-func (ownerGone) handle(s *session) {
+func (e ownerGone) handle(s *session) {
 	outcome, err := s.dir.Outcome()
 	if err != nil {
 		// Without it an exit that is on record would become lost for ever.
 		s.log.Error("cannot read the owner's outcome", "error", err)
 		s.board.silent.Store(true)
-		s.after(time.Second, ownerGone{})
+		s.after(time.Second, e)
 		return
 	}
+	s.ownerGone = e.seen
 	after, effects := lifecycle.Fold(s.state, lifecycle.Evidence{
 		Outcome: outcome, SameBoot: true, Output: s.outputEnd(), Now: time.Now().UnixNano(),
 	})

@@ -217,7 +217,7 @@ func (s *session) settled(r receipts.Receipt) any {
 	case protocol.OpSweep:
 		s.mark(lifecycle.Event{Kind: lifecycle.Account})
 		answer := s.sweptBefore(id)
-		answer.Processes = survivors(s.state)
+		answer.Processes = s.remains().sweep()
 		if answer.Proved {
 			s.mark(lifecycle.Event{Kind: lifecycle.Consume})
 		}

@@ -33,8 +33,11 @@ type session struct {
 	// fault is why the journal cannot be written; nil when it can.
 	fault error
 
-	owner   *owner // nil: none yet, none any more, or not reached
-	seeking bool   // an owner lives and is not reached
+	owner *owner // nil: none yet, none any more, or not reached
+	// ownerGone is when an owner's end was seen, since the machine's boot; 0: it was
+	// not, or there was none.
+	ownerGone time.Duration
+	seeking   bool // an owner lives and is not reached
 	// continued: the owner was, and has said nothing since.
 	continued bool
 	signals   map[protocol.MutationID]sessiondir.SignalIntent // admitted, not completed

@@ -75,6 +75,7 @@ func (sp *spawner) spawn(launch ownerlink.Launch, size protocol.Size) (*owner, *
 		p.closeAll()
 		return nil, failed("output", err)
 	}
+	forks, _ := procs.Forks() // 0: a later guardian has less to go by
 	pid, pidfd, err := sp.fork(p)
 	if err != nil {
 		capture.Stop()
@@ -85,7 +86,7 @@ func (sp *spawner) spawn(launch ownerlink.Launch, size protocol.Size) (*owner, *
 	var o *owner
 	if err == nil {
 		// The owner notes itself; one that never comes to that is found all the same.
-		_ = sessiondir.NoteHolder(p.lock, id, 0)
+		_ = sessiondir.NoteHolder(p.lock, id, forks)
 		p.closeOthers()
 		o, err = sp.own(p, capture, id, pidfd)
 	}

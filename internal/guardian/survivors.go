@@ -3,6 +3,8 @@ package guardian
 import (
 	"context"
 	"os"
+	"slices"
+	"strings"
 	"syscall"
 	"time"
 
@@ -14,31 +16,55 @@ import (
 // survivorPatience is how long all that is killed may take to be gone.
 const survivorPatience = 3 * time.Second
 
-// survivors kills what is left of a session whose owner is gone: the members of
-// the owner's kernel session. Those that have left it are missed, so it reports
-// and proves nothing. No stranger is touched: the session's number is not given to
-// a new process while it has a member (credentials(7)), a leader that runs is
-// therefore somebody else's, and members are older than the target only there.
-func survivors(d lifecycle.Durable) []protocol.Swept {
+// remains is what is known of the processes of a session whose owner is gone: they
+// are the members of the owner's kernel session. Those that have left it are missed,
+// so a sweep of them reports and proves nothing.
+//
+// The number of a kernel session is the pid of the owner. It is not given to a new
+// process while the session has a member (credentials(7)), but then it may be, and to
+// one that begins a session too. So a member is touched only when the number cannot
+// have been used again: a member of before the owner's end has kept it, or, where
+// nobody saw that end, the machine has by far not made as many processes since the
+// owner as there are numbers.
+type remains struct {
+	of   lifecycle.Durable
+	born uint64        // procs.Forks before the owner was made; 0: not known
+	gone time.Duration // when its end was seen, since the machine's boot; 0: it was not
+}
+
+func (s *session) remains() remains {
+	born, err := s.dir.OwnerBorn()
+	if err != nil {
+		s.log.Warn("cannot read the owner's note", "error", err)
+	}
+	return remains{s.state, born, s.ownerGone}
+}
+
+// sweep kills the members, or only names them: signal 0.
+func (r remains) sweep() []protocol.Swept {
 	swept := []protocol.Swept{}
 	boot, err := procs.BootID()
-	if err != nil || d.Target == nil || d.OwnerPID <= 1 || d.Target.Boot != boot {
+	if err != nil || r.of.Target == nil || r.of.OwnerPID <= 1 || r.of.Target.Boot != boot {
 		return swept
 	}
-	// The dead owner may still be a zombie, which nobody has reaped.
-	if leader, err := procs.Of(d.OwnerPID); err == nil && leader.Alive() {
+	// The dead owner may still be a zombie, which nobody has reaped. A leader that
+	// runs is somebody else.
+	if leader, err := procs.Of(r.of.OwnerPID); err == nil && leader.Alive() {
 		return swept
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), survivorPatience)
 	defer cancel()
 	for {
-		pids, err := procs.SessionMembers(d.OwnerPID)
-		if err != nil {
+		members := r.members()
+		if !r.ours(members) {
+			for _, id := range members {
+				swept = append(swept, named(id))
+			}
 			return swept
 		}
 		found := 0
-		for _, pid := range pids {
-			if s, ok := killSurvivor(ctx, pid, d); ok {
+		for _, id := range members {
+			if s, ok := killMember(ctx, id); ok {
 				found++
 				swept = append(swept, s)
 			}
@@ -49,24 +75,50 @@ func survivors(d lifecycle.Durable) []protocol.Swept {
 	}
 }
 
-// killSurvivor kills one process through a pidfd, once it is sure that it still is
-// a member of the session.
-func killSurvivor(ctx context.Context, pid int, d lifecycle.Durable) (protocol.Swept, bool) {
-	id, err := procs.Of(pid)
-	if err != nil || pid == os.Getpid() || id.Start < d.Target.Start || !id.Alive() {
-		return protocol.Swept{}, false
+// members are the processes with the session's number that are not older than the
+// target.
+func (r remains) members() (ids []procs.Identity) {
+	pids, err := procs.SessionMembers(r.of.OwnerPID)
+	if err != nil {
+		return nil
 	}
+	for _, pid := range pids {
+		id, err := procs.Of(pid)
+		if err == nil && pid != os.Getpid() && id.Start >= r.of.Target.Start && id.Alive() {
+			ids = append(ids, id)
+		}
+	}
+	return ids
+}
+
+// ours tells whether the members cannot be another session's.
+func (r remains) ours(members []procs.Identity) bool {
+	if r.gone > 0 {
+		return slices.ContainsFunc(members, func(id procs.Identity) bool { return id.Born() < r.gone })
+	}
+	forks, err := procs.Forks()
+	most, err2 := procs.MaxPID()
+	return err == nil && err2 == nil && r.born > 0 && forks-r.born < most/2
+}
+
+func named(id procs.Identity) protocol.Swept {
+	name, _ := procs.Name(id.PID)
+	return protocol.Swept{PID: id.PID, Name: strings.ToValidUTF8(name, "?"), How: "session"}
+}
+
+// killMember kills one process, and nobody who has its pid later.
+func killMember(ctx context.Context, id procs.Identity) (protocol.Swept, bool) {
 	p, err := procs.Open(id)
 	if err != nil {
 		return protocol.Swept{}, false
 	}
 	defer p.Close()
-	name, _ := procs.Name(pid)
+	s := named(id)
 	if err := p.Signal(syscall.SIGKILL); err != nil {
-		return protocol.Swept{}, false
+		return s, false
 	}
-	gone := p.Wait(ctx) == nil
-	return protocol.Swept{PID: pid, Name: name, How: "session", Signal: int(syscall.SIGKILL), Gone: gone}, true
+	s.Signal, s.Gone = int(syscall.SIGKILL), p.Wait(ctx) == nil
+	return s, true
 }
 
 // searched is what a sweep without an owner has found.
@@ -87,6 +139,6 @@ func (e searched) handle(s *session) {
 
 // search completes a sweep that has no owner to ask, off the session's goroutine.
 func (s *session) search(id protocol.MutationID) {
-	d := s.state
-	go func() { s.post(searched{id, survivors(d)}) }()
+	r := s.remains()
+	go func() { s.post(searched{id, r.sweep()}) }()
 }

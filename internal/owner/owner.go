@@ -176,7 +176,11 @@ func (o *owner) prepare() (launch ownerlink.Launch, err error) {
 	if err != nil {
 		return launch, err
 	}
-	if err := sessiondir.NoteHolder(o.in.lock, self, 0); err != nil {
+	forks, err := procs.Forks()
+	if err != nil {
+		return launch, err
+	}
+	if err := sessiondir.NoteHolder(o.in.lock, self, forks); err != nil {
 		return launch, err
 	}
 	termios, err := ptmx.GetTermios(o.in.master)

@@ -8,6 +8,7 @@ import (
 	"os"
 	"strconv"
 	"strings"
+	"time"
 
 	"golang.org/x/sys/unix"
 )
@@ -107,4 +108,42 @@ func parseStat(b []byte) (stat, error) {
 		return stat{}, bad
 	}
 	return stat{state: f[0][0], ppid: ppid, session: session, start: start}, nil
+}
+
+// Born is when the process was made, since the machine's boot, to a hundredth of a
+// second: the kernel counts in USER_HZ (proc_pid_stat(5), starttime).
+func (id Identity) Born() time.Duration { return time.Duration(id.Start) * (time.Second / 100) }
+
+// Uptime is the time since the machine's boot, on the clock of Born.
+func Uptime() (time.Duration, error) {
+	var ts unix.Timespec
+	if err := unix.ClockGettime(unix.CLOCK_BOOTTIME, &ts); err != nil {
+		return 0, fmt.Errorf("cannot read the uptime: %w", err)
+	}
+	return time.Duration(ts.Nano()), nil
+}
+
+// Forks is how many processes and threads the machine has made since its boot: no
+// fewer than pids were given out (proc_stat(5), processes).
+func Forks() (uint64, error) {
+	data, err := os.ReadFile("/proc/stat")
+	if err != nil {
+		return 0, fmt.Errorf("cannot count processes: %w", err)
+	}
+	for line := range strings.Lines(string(data)) {
+		if text, ok := strings.CutPrefix(line, "processes "); ok {
+			return strconv.ParseUint(strings.TrimSpace(text), 10, 64)
+		}
+	}
+	return 0, errors.New("cannot count processes: /proc/stat has no count")
+}
+
+// MaxPID is the number after which the kernel begins anew with pids
+// (proc_sys_kernel(5), pid_max).
+func MaxPID() (uint64, error) {
+	data, err := os.ReadFile("/proc/sys/kernel/pid_max")
+	if err != nil {
+		return 0, fmt.Errorf("cannot read the largest pid: %w", err)
+	}
+	return strconv.ParseUint(strings.TrimSpace(string(data)), 10, 64)
 }

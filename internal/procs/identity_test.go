@@ -297,3 +297,34 @@ func TestNameWithParenthesesDoesNotShiftFields(t *testing.T) {
 		t.Errorf("got %+v, %v", st, err)
 	}
 }
+
+func TestAProcessIsBornBetweenTwoLooksAtTheClock(t *testing.T) {
+	const tick = 10 * time.Millisecond
+	before, err := Uptime()
+	if err != nil {
+		t.Fatal(err)
+	}
+	forks, err := Forks()
+	if err != nil {
+		t.Fatal(err)
+	}
+	cmd, in := start(t, "echo up; read x")
+	defer in.Close()
+	id, err := Of(cmd.Process.Pid)
+	if err != nil {
+		t.Fatal(err)
+	}
+	after, err := Uptime()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if born := id.Born(); born < before-tick || born > after {
+		t.Errorf("born at %v, between %v and %v", born, before, after)
+	}
+	if now, err := Forks(); err != nil || now <= forks {
+		t.Errorf("%d processes made, then %d, %v", forks, now, err)
+	}
+	if most, err := MaxPID(); err != nil || most < uint64(id.PID) {
+		t.Errorf("the largest pid is %d, %v", most, err)
+	}
+}

@@ -55,18 +55,28 @@ func (d *Dir) openLock(name string, flags int) (*os.File, error) {
 
 // note is the text in a lock file.
 type note struct {
-	id       procs.Identity
-	revision uint64 // that a guardian has shown to anybody
+	id procs.Identity
+	// mark is the revision that a guardian has shown to anybody, and of an owner how
+	// many processes the machine had made before it (procs.Forks).
+	mark uint64
 }
 
-// NoteHolder writes into a lock file, which the caller holds, who holds it, and,
+// NoteHolder writes into a lock file, which the caller holds, who holds it. mark is,
 // for a guardian, the revision that it has shown: a later one counts on from there,
-// also where it could not be committed. It works on a full disk. It is not made
-// durable: after a restart of the machine nobody holds a lock.
-func NoteHolder(f *os.File, id procs.Identity, shown uint64) error { return note{id, shown}.write(f) }
+// also where it could not be committed; for an owner, procs.Forks of before it was
+// made. It works on a full disk. It is not made durable: after a restart of the
+// machine nobody holds a lock.
+func NoteHolder(f *os.File, id procs.Identity, mark uint64) error { return note{id, mark}.write(f) }
+
+// OwnerBorn is what was noted with the owner, the latest one, alive or not: 0 if
+// nothing was.
+func (d *Dir) OwnerBorn() (forks uint64, err error) {
+	n, err := d.lastNote(OwnerLock)
+	return n.mark, err
+}
 
 func (n note) write(f *os.File) error {
-	text := fmt.Sprintf("%d %d %s %d", n.id.PID, n.id.Start, n.id.Boot, n.revision)
+	text := fmt.Sprintf("%d %d %s %d", n.id.PID, n.id.Start, n.id.Boot, n.mark)
 	text = fmt.Sprintf("%s %08x", text, crc32.ChecksumIEEE([]byte(text)))
 	if len(text) >= noteSize {
 		return fmt.Errorf("cannot note the holder of %s: the boot id is too long", f.Name())
@@ -129,7 +139,7 @@ func parseNote(text string) note {
 		return note{}
 	}
 	var n note
-	if count, err := fmt.Sscanf(text[:end], "%d %d %s %d", &n.id.PID, &n.id.Start, &n.id.Boot, &n.revision); count != 4 || err != nil {
+	if count, err := fmt.Sscanf(text[:end], "%d %d %s %d", &n.id.PID, &n.id.Start, &n.id.Boot, &n.mark); count != 4 || err != nil {
 		return note{}
 	}
 	return n

@@ -241,7 +241,7 @@ func (d *Dir) fold(v *View, outcome *lifecycle.Outcome) error {
 	})
 	// What a guardian has shown and could not commit is not counted again.
 	shown, err := d.lastNote(GuardianLock)
-	v.Snapshot.Revision = max(v.Snapshot.Revision, shown.revision)
+	v.Snapshot.Revision = max(v.Snapshot.Revision, shown.mark)
 	return err
 }
 

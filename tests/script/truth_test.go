@@ -7,7 +7,6 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
-	"os"
 	"path/filepath"
 	"strconv"
 	"syscall"
@@ -230,8 +229,8 @@ func TestAHeldTerminalDoesNotHideTheExit(t *testing.T) {
 	for range often(1, 20) {
 		holder := filepath.Join(t.TempDir(), "holder")
 		s, err := b.begin(within(t), shell(
-			`(trap '' HUP; exec sh -c 'echo $$ >"$0.new"; mv "$0.new" "$0"; exec sleep 300' "$1") &
-			 until test -e "$1"; do sleep 0.01; done; exit 7`, holder))
+			`(trap '' HUP; exec sh -c 'echo $$ >"$0"; exec sleep 300' "$1") &
+			 until test -s "$1"; do sleep 0.01; done; exit 7`, holder))
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -247,13 +246,9 @@ func TestAHeldTerminalDoesNotHideTheExit(t *testing.T) {
 			t.Errorf("the record tells of %d holders, %d descendants", r.Holders, r.Descendants)
 		}
 		eventually(t, "the target to be reaped", func() bool { return !there(end.TargetPID) })
-		text, err := os.ReadFile(holder)
-		if err != nil {
-			t.Fatal(err)
-		}
-		pid, err := strconv.Atoi(string(bytes.TrimSpace(text)))
+		pid, err := notedPID(holder)
 		if err != nil || !there(pid) {
-			t.Fatalf("the holder is %q: %v", text, err)
+			t.Fatalf("the holder is %d: %v", pid, err)
 		}
 		r, err := s.Sweep(within(t), client.NewMutationID())
 		if a := r.Answer; err != nil || !a.Proved || len(a.Processes) != 1 || a.Processes[0].PID != pid || !a.Processes[0].Gone {
