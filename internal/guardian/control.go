@@ -203,6 +203,9 @@ func (s *session) sendNext() {
 	} else {
 		s.after(silence, unanswered{seq: control.Seq})
 	}
+	if conn.TrySend(control) {
+		return
+	}
 	go func() {
 		if err := conn.Send(control, silence); err != nil {
 			s.log.Warn("cannot reach the owner", "error", err)

@@ -140,14 +140,14 @@ func (s *session) complete(id protocol.MutationID, answer any) {
 	s.record(r)
 	delete(s.signals, id)
 	s.txs[len(s.txs)-1].reserved = true
-	if r, ok := s.book.Get(id); ok {
-		s.log.Info("mutation", "op", id.String(), "verb", r.Op, "answer", fmt.Sprintf("%+v", answer))
-	}
 	s.then(func(durable bool) {
 		for _, m := range s.waiting[id] {
 			m.answer(protocol.Response{OK: body, NotDurable: !durable})
 		}
 		delete(s.waiting, id)
+		if r, ok := s.book.Get(id); ok {
+			s.log.Info("mutation", "op", id.String(), "verb", r.Op, "answer", fmt.Sprintf("%+v", answer))
+		}
 	})
 }
 

@@ -144,6 +144,9 @@ func (s *stepper) step(e Event) {
 	if e.At == 0 {
 		e.At = s.now
 	}
+	if !Legal(s.d.State, e.Kind) {
+		return
+	}
 	after, effects, err := Step(s.d, e)
 	if err != nil {
 		return

@@ -81,63 +81,73 @@ type move struct {
 	effects []Effect
 }
 
-// table is the whole machine: what is not in it is an illegal step.
-func table() map[State]map[Kind]move {
+// moves are the events that move a session in state s: together with facts the whole
+// machine. What is in neither is an illegal step.
+func moves(s State) map[Kind]move {
 	conclude := []Effect{Conclude}
-	t := map[State]map[Kind]move{
-		New: {
+	switch s {
+	case New:
+		return map[Kind]move{
 			Reserve: {Reserved, []Effect{Launch}},
 			Retire:  {Retired, []Effect{Conclude, Release}},
-		},
-		Reserved: {
+		}
+	case Reserved:
+		return map[Kind]move{
 			Spawn:      {to: Starting},
 			FailLaunch: {LaunchFailed, conclude},
 			LoseOwner:  {Lost, conclude},
-		},
-		Starting: {
+		}
+	case Starting:
+		return map[Kind]move{
 			Ready:      {to: Running},
 			FailLaunch: {LaunchFailed, conclude},
 			LoseOwner:  {Lost, conclude},
-		},
-		Running: {
+		}
+	case Running:
+		return map[Kind]move{
 			Stop:      {to: Stopped},
 			Exit:      {to: Exited},
 			LoseOwner: {Lost, conclude},
-		},
-		Stopped: {
+		}
+	case Stopped:
+		return map[Kind]move{
 			Continue:  {to: Running},
 			Exit:      {to: Exited},
 			LoseOwner: {Lost, conclude},
-		},
-		Exited: {
+		}
+	case Exited:
+		return map[Kind]move{
 			Drain: {Ended, conclude},
 			// The exit is the truth, whatever became of the owner; only how much
 			// of the output was drained stays unknown.
 			LoseOwner: {Ended, conclude},
-		},
-		Ended:        {Retire: {Retired, []Effect{Release}}},
-		LaunchFailed: {Retire: {Retired, []Effect{Release}}},
-		Lost:         {Retire: {Retired, []Effect{Release}}},
-		Retired:      {},
-	}
-	facts := map[Kind][]State{
-		Identify:    {Starting},
-		Ask:         {Starting, Running, Stopped},
-		Grace:       {Running, Stopped},
-		Account:     {Exited, Ended, LaunchFailed, Lost},
-		Consume:     {Running, Stopped, Exited, Ended, Lost},
-		EndTerminal: {Ended, Retired, LaunchFailed, Lost},
-		FailCleanup: {Ended, Retired, LaunchFailed, Lost},
-		FailDurable: States(),
-		HealDurable: States(),
-		Adopt:       States(),
-	}
-	for kind, states := range facts {
-		for _, s := range states {
-			t[s][kind] = move{to: s}
 		}
+	case Ended, LaunchFailed, Lost:
+		return map[Kind]move{Retire: {Retired, []Effect{Release}}}
 	}
-	return t
+	return nil // Retired
+}
+
+// facts are the states in which an event adds a fact to the session and leaves the
+// state as it is.
+func facts(kind Kind) []State {
+	switch kind {
+	case Identify:
+		return []State{Starting}
+	case Ask:
+		return []State{Starting, Running, Stopped}
+	case Grace:
+		return []State{Running, Stopped}
+	case Account:
+		return []State{Exited, Ended, LaunchFailed, Lost}
+	case Consume:
+		return []State{Running, Stopped, Exited, Ended, Lost}
+	case EndTerminal, FailCleanup:
+		return []State{Ended, Retired, LaunchFailed, Lost}
+	case FailDurable, HealDurable, Adopt:
+		return States()
+	}
+	return nil
 }
 
 // Kinds lists every event in order.
@@ -161,23 +171,30 @@ func (e *StepError) Error() string {
 }
 
 func next(from State, kind Kind) (move, error) {
-	t := table()
-	if m, ok := t[from][kind]; ok {
+	if m, ok := look(from, kind); ok {
 		return m, nil
 	}
 	var legal []State
 	for _, s := range States() {
-		if _, ok := t[s][kind]; ok {
+		if _, ok := look(s, kind); ok {
 			legal = append(legal, s)
 		}
 	}
 	return move{}, &StepError{From: from, Kind: kind, To: legal}
 }
 
+func look(from State, kind Kind) (move, bool) {
+	if slices.Contains(facts(kind), from) {
+		return move{to: from}, true
+	}
+	m, ok := moves(from)[kind]
+	return m, ok
+}
+
 // Legal tells whether kind is possible in s.
 func Legal(s State, kind Kind) bool {
-	_, err := next(s, kind)
-	return err == nil
+	_, ok := look(s, kind)
+	return ok
 }
 
 // has tells whether effects contains e.

@@ -16,9 +16,11 @@ import (
 
 // control carries out one message of the guardian, each mutation once.
 //
-// The order is: do it, record it, answer. The record says that it was done, so it
-// cannot come first; and no second owner could do it again after a crash in
-// between, as the target ends with this one.
+// The order is: do it, answer, record. The record says that it was done, so it
+// cannot come first; and no second owner could do it again after a crash in between,
+// as the target ends with this one. It is for a guardian that was lost before it had
+// made the answer durable, and this process remembers the same for as long as it
+// lives: so nobody waits for it.
 func (o *owner) control(c ownerlink.Control) {
 	switch c.Kind {
 	case ownerlink.ControlRelease:
@@ -29,19 +31,27 @@ func (o *owner) control(c ownerlink.Control) {
 		return
 	}
 	a, known := o.answers[c.Mutation]
-	if !known || c.Mutation == "" {
-		o.watch() // a target that has just ended gets no more signals
-		record := lifecycle.OutcomeRecord{Applied: c.Mutation}
-		a = o.carryOut(c, &record)
-		if c.Mutation != "" {
-			a.Mutation = c.Mutation
-			o.answers[c.Mutation] = a
-		}
-		// With a failing disk the answer does not wait: the guardian is told that
-		// nothing is durable, and while this process lives it remembers.
-		record.Delivered = a.Delivery == protocol.Delivered
-		_ = o.ledger.commit(record)
+	if known && c.Mutation != "" {
+		o.tell(c, a)
+		return
 	}
+	o.watch() // a target that has just ended gets no more signals
+	record := lifecycle.OutcomeRecord{Applied: c.Mutation}
+	a = o.carryOut(c, &record)
+	if c.Mutation != "" {
+		a.Mutation = c.Mutation
+		o.answers[c.Mutation] = a
+	}
+	o.tell(c, a)
+	record.Delivered = a.Delivery == protocol.Delivered
+	_ = o.ledger.commit(record)
+	if record.Consumed || record.Grace != nil || !o.ledger.settled() {
+		o.publish() // else the guardian knows all of it
+	}
+}
+
+// tell answers a control.
+func (o *owner) tell(c ownerlink.Control, a ownerlink.Answer) {
 	a.Seq = c.Seq
 	o.answer = &a
 	o.publish()

@@ -3,6 +3,7 @@ package owner
 import (
 	"errors"
 	"os"
+	"sync"
 	"time"
 
 	"github.com/seed-8e62c83d/mur/internal/ownerlink"
@@ -11,19 +12,29 @@ import (
 // voice tells the guardian the owner's state: the latest wins, the speaker never
 // waits.
 type voice struct {
+	conn *ownerlink.Conn
 	box  chan ownerlink.State // holds the one state that was not taken yet
 	done chan struct{}
+
+	mu   sync.Mutex // guards busy and what goes into box
+	busy bool       // a state was not sent yet
 }
 
 func newVoice(conn *ownerlink.Conn, lost chan<- lostChannel) *voice {
-	v := &voice{box: make(chan ownerlink.State, 1), done: make(chan struct{})}
+	v := &voice{conn: conn, box: make(chan ownerlink.State, 1), done: make(chan struct{})}
 	go v.speak(conn, lost)
 	return v
 }
 
-// say replaces what was not sent yet. One goroutine speaks, so the box has room
-// once it was emptied.
+// say sends s at once if that needs no waiting; else it replaces what was not sent
+// yet. One goroutine says, so the box has room once it was emptied.
 func (v *voice) say(s ownerlink.State) {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	if !v.busy && v.conn.TrySend(s) {
+		return
+	}
+	v.busy = true
 	select {
 	case <-v.box:
 	default:
@@ -40,6 +51,9 @@ func (v *voice) speak(conn *ownerlink.Conn, lost chan<- lostChannel) {
 			}
 			return
 		}
+		v.mu.Lock()
+		v.busy = len(v.box) > 0
+		v.mu.Unlock()
 	}
 }
 

@@ -7,6 +7,8 @@ import (
 	"os"
 	"time"
 
+	"golang.org/x/sys/unix"
+
 	"github.com/seed-8e62c83d/mur/internal/protocol"
 )
 
@@ -25,18 +27,42 @@ func NewConn(f *os.File) *Conn {
 // Send writes v as one packet. A peer that does not read makes it fail with
 // os.ErrDeadlineExceeded after patience; nothing of v was sent then.
 func (c *Conn) Send(v any, patience time.Duration) error {
-	packet, err := protocol.Marshal(v)
+	packet, err := pack(v)
 	if err != nil {
 		return err
-	}
-	if len(packet) > MaxMessage {
-		return fmt.Errorf("cannot send %T: %d bytes are over the channel's %d", v, len(packet), MaxMessage)
 	}
 	if err := c.f.SetWriteDeadline(time.Now().Add(patience)); err != nil {
 		return err
 	}
 	_, err = c.f.Write(packet)
 	return err
+}
+
+// TrySend is Send without any waiting, at the price of knowing nothing of why it
+// failed: false, and nothing of v was sent.
+func (c *Conn) TrySend(v any) bool {
+	packet, err := pack(v)
+	if err != nil {
+		return false
+	}
+	raw, err := c.f.SyscallConn()
+	if err != nil {
+		return false
+	}
+	sent := false
+	err = raw.Control(func(fd uintptr) {
+		_, err := unix.Write(int(fd), packet)
+		sent = err == nil
+	})
+	return err == nil && sent
+}
+
+func pack(v any) ([]byte, error) {
+	packet, err := protocol.Marshal(v)
+	if err == nil && len(packet) > MaxMessage {
+		err = fmt.Errorf("cannot send %T: %d bytes are over the channel's %d", v, len(packet), MaxMessage)
+	}
+	return packet, err
 }
 
 // Receive waits for one packet. io.EOF means that nobody holds the other end
