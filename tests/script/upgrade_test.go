@@ -273,7 +273,7 @@ func TestReadingStartsNoGuardian(t *testing.T) {
 		}
 	}
 	b.watchAll(idlers)
-	for _, s := range sessions {
+	for _, s := range sessions[:5] {
 		for _, args := range [][]string{
 			{"show", s.ID()},
 			{"show", "--json", s.Name()},
