@@ -13,7 +13,7 @@ func TestAGraceOutlivesItsGuardian(t *testing.T) {
 	s := newSession(t)
 	l := s.dial()
 	a := s.attach(protocol.AttachRequest{})
-	l.run(`trap 'echo no' TERM; (trap '' TERM HUP; exec sleep 500) & echo up; while :; do sleep 0.05; done`)
+	l.run(`trap 'echo no' TERM; (trap '' TERM HUP; echo up; exec sleep 500) & while :; do sleep 0.05; done`)
 	a.waitOutput("up")
 	id := newID()
 	term := func(l *link, ms uint64) protocol.Response {

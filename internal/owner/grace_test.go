@@ -36,7 +36,7 @@ func TestATargetThatDoesNotEndInItsGraceIsSwept(t *testing.T) {
 }
 
 func TestAGraceEndsWithTheTarget(t *testing.T) {
-	g := start(t, sh("trap 'exit 4' TERM; (trap '' TERM HUP; exec sleep 300) & echo up; while :; do sleep 0.05; done"))
+	g := start(t, sh("trap 'exit 4' TERM; (trap '' TERM HUP; echo up; exec sleep 300) & while :; do sleep 0.05; done"))
 	g.awaitRunning()
 	g.awaitOutput("up")
 	c := term(2 * time.Second)
