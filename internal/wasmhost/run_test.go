@@ -193,7 +193,7 @@ func TestASpinningGuestIsAbandoned(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			job := runnerJob{Manifest: manifest(), Args: []string{"spin"}}
 			if sig == nil {
-				job.Deadline = 100 * time.Millisecond
+				job.Deadline = 3 * time.Second // it has to begin to spin before
 			}
 			p := runnerCmd(t, job)
 			// One processor is the hardest: nothing else would ever run.

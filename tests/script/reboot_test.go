@@ -40,7 +40,7 @@ func TestAfterARestartOfTheMachineNoProcessIsTouched(t *testing.T) {
 		t.Skipf("cannot pretend another boot: %v\n%s", err, out)
 	}
 	note := filepath.Join(t.TempDir(), "pid")
-	script := fmt.Sprintf("(trap '' HUP; exec sleep 300) & echo $! >%s; read x", note)
+	script := fmt.Sprintf(`(trap '' HUP; exec sh -c 'echo $$ >%s; exec sleep 300') & read x`, note)
 	op := client.NewMutationID()
 	if _, status, err := b.mur("start", "-d", "--op", op.String(), "--", "sh", "-c", script); err != nil || status != 0 {
 		t.Fatalf("start: %d, %v", status, err)
