@@ -65,7 +65,7 @@ func TestAnExitIsAskedForByATermAndADeathByWhoSentItsSignal(t *testing.T) {
 	}{
 		"a handled signal":           {[]ownerlink.Control{signal(unix.SIGINT, protocol.GroupTarget), signal(unix.SIGUSR1, protocol.GroupTarget)}, -1},
 		"a term before":              {[]ownerlink.Control{term(0), signal(unix.SIGUSR1, protocol.GroupTarget)}, 0},
-		"another signal after":       {[]ownerlink.Control{signal(unix.SIGQUIT, protocol.GroupTarget), signal(unix.SIGINT, protocol.GroupTarget)}, 0},
+		"another signal before":      {[]ownerlink.Control{signal(unix.SIGINT, protocol.GroupTarget), signal(unix.SIGQUIT, protocol.GroupTarget)}, 1},
 		"a term before its signal":   {[]ownerlink.Control{term(0), signal(unix.SIGKILL, protocol.GroupAll)}, 1},
 		"the same signal by another": {[]ownerlink.Control{signal(unix.SIGHUP, protocol.GroupForeground)}, 0},
 	} {

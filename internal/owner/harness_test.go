@@ -30,7 +30,7 @@ import (
 )
 
 // patience bounds every wait.
-const patience = 20 * time.Second
+const patience = time.Minute
 
 // ownerPath is where TestMain puts the real executable.
 func ownerPath() string {

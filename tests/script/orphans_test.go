@@ -123,7 +123,7 @@ func TestThousandsOfOrphansLeaveNoZombieAndAnotherStatus(t *testing.T) {
 	b := newBench(t)
 	gate := filepath.Join(t.TempDir(), "gate")
 	for _, args := range [][]string{
-		{strconv.Itoa(often(1000, 10_000)), gate},
+		{strconv.Itoa(often(500, 10_000)), gate},
 		{strconv.Itoa(often(300, 10_000))},
 	} {
 		spec, err := actor("forker", args...)

@@ -20,7 +20,7 @@ import (
 
 const (
 	// patience bounds each wait of a script.
-	patience = 20 * time.Second
+	patience = 40 * time.Second
 	pause    = 20 * time.Millisecond
 )
 
