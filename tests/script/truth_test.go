@@ -54,7 +54,7 @@ func playPattern(args []string) (int, error) {
 
 func TestTheLastByteOfAProgramThatEndsAtOnceIsNotLost(t *testing.T) {
 	b := newBench(t)
-	b.each(often(10, 500), func(ctx context.Context, i int) error {
+	b.each(often(5, 500), func(ctx context.Context, i int) error {
 		seed, code := uint64(i), i*7%256
 		spec, err := actor("pattern", strconv.FormatUint(seed, 10), strconv.Itoa(code))
 		if err != nil {
@@ -117,7 +117,7 @@ func TestTheLastByteOfAProgramThatEndsAtOnceIsNotLost(t *testing.T) {
 
 func TestWhatAProgramSaidBeforeAnybodyLookedIsThere(t *testing.T) {
 	b := newBench(t)
-	b.each(often(40, 1000), func(ctx context.Context, i int) error {
+	b.each(often(20, 1000), func(ctx context.Context, i int) error {
 		s, err := b.begin(ctx, program("/bin/echo", "hoge"))
 		if err != nil {
 			return err
@@ -145,7 +145,7 @@ func TestWhatAProgramSaidBeforeAnybodyLookedIsThere(t *testing.T) {
 
 func TestAProgramThatEndsAtOnceIsAlwaysReached(t *testing.T) {
 	b := newBench(t)
-	b.each(often(20, 500), func(ctx context.Context, i int) error {
+	b.each(often(10, 500), func(ctx context.Context, i int) error {
 		op := client.NewMutationID()
 		if i%4 == 0 {
 			if out, status, err := b.mur("start", "--op", op.String(), "--", "/bin/true"); err != nil || status != 0 || out != "" {
@@ -172,7 +172,7 @@ func TestAProgramThatEndsAtOnceIsAlwaysReached(t *testing.T) {
 
 func TestTheFirstSizeATargetSeesIsTheOneAskedFor(t *testing.T) {
 	b := newBench(t)
-	b.each(often(40, 1000), func(ctx context.Context, i int) error {
+	b.each(often(20, 1000), func(ctx context.Context, i int) error {
 		size := client.Size{Cols: 1 + i*37%500, Rows: 1 + i*11%200}
 		other := client.Size{Cols: size.Cols + 1, Rows: size.Rows + 1}
 		op := client.NewMutationID()
