@@ -196,7 +196,7 @@ func TestAGuardianThatIsKilledIsReplacedAndNobodyMissesAnything(t *testing.T) {
 			err := s.ReadLog(0, func(p Piece) error { log.Write(p.Bytes); return nil })
 			return err == nil && bytes.Contains(log.Bytes(), []byte(word))
 		})
-		syscall.Kill(st.GuardianPID, syscall.SIGKILL)
+		hit(st.GuardianPID, syscall.SIGKILL)
 		eventually(t, "there is another guardian", func() bool {
 			now, err := s.fromFiles()
 			return err == nil && now.GuardianAlive && now.GuardianPID != 0 && now.GuardianPID != st.GuardianPID
@@ -233,7 +233,7 @@ func TestASessionThatLosesItsOwnerIsLostForEverybody(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	syscall.Kill(st.OwnerPID, syscall.SIGKILL)
+	hit(st.OwnerPID, syscall.SIGKILL)
 	if got := <-done; got.err != nil || got.end == nil || got.end.Record == nil || got.end.Record.Result != "lost" {
 		t.Errorf("attached: %+v, %v", got.end, got.err)
 	}

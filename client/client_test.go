@@ -98,7 +98,7 @@ func TestAGuardianIsStartedForAChangeAndForNothingElse(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	syscall.Kill(st.GuardianPID, syscall.SIGKILL)
+	hit(st.GuardianPID, syscall.SIGKILL)
 	if err := s.WaitGone(b.ctx()); err != nil {
 		t.Fatal(err)
 	}
@@ -127,7 +127,7 @@ func TestAReaderDoesNotWaitForAGuardianThatHangs(t *testing.T) {
 		t.Fatal(err)
 	}
 	stop(t, st.GuardianPID)
-	defer syscall.Kill(st.GuardianPID, syscall.SIGCONT)
+	defer hit(st.GuardianPID, syscall.SIGCONT)
 	eventually(t, "the guardian is stopped", func() bool {
 		stat, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", st.GuardianPID))
 		return err == nil && strings.Contains(string(stat), ") T ")

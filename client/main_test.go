@@ -179,3 +179,12 @@ func eventually(t *testing.T, what string, is func() bool) {
 		}
 	}
 }
+
+// hit signals one process. A pid that is not known (yet) is 0, and kill(2) takes that
+// for everybody in our own group.
+func hit(pid int, sig syscall.Signal) error {
+	if pid <= 1 {
+		return fmt.Errorf("cannot signal process %d", pid)
+	}
+	return syscall.Kill(pid, sig)
+}

@@ -171,9 +171,9 @@ func TestWhatACrashLeftIsSettledOnce(t *testing.T) {
 	eventually(t, "the term is begun", func() bool { return outcome() == OutcomePending })
 	cancel()
 	<-answered
-	syscall.Kill(st.GuardianPID, syscall.SIGKILL)
+	hit(st.GuardianPID, syscall.SIGKILL)
 	eventually(t, "the guardian is gone", func() bool { return outcome() == OutcomeUnknown })
-	syscall.Kill(st.OwnerPID, syscall.SIGKILL)
+	hit(st.OwnerPID, syscall.SIGKILL)
 	if err := s.follow(b.ctx(), func(st Status) (bool, error) { return !st.OwnerAlive, nil }); err != nil {
 		t.Fatal(err)
 	}

@@ -184,7 +184,7 @@ func (b *bench) hostileRound(guardianless, leaderless bool) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if err := syscall.Kill(killed.PID, syscall.SIGKILL); err != nil {
+		if err := hit(killed.PID, syscall.SIGKILL); err != nil {
 			t.Fatal(err)
 		}
 		eventually(t, "the guardian's end", func() bool { return !killed.Alive() })

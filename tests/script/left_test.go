@@ -89,3 +89,12 @@ func end(pids []int) {
 		syscall.Kill(pid, syscall.SIGKILL)
 	}
 }
+
+// hit signals one process. A pid that is not known (yet) is 0, and kill(2) takes that
+// for everybody in our own group.
+func hit(pid int, sig syscall.Signal) error {
+	if pid <= 1 {
+		return fmt.Errorf("cannot signal process %d", pid)
+	}
+	return syscall.Kill(pid, sig)
+}

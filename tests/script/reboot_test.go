@@ -59,18 +59,18 @@ func TestAfterARestartOfTheMachineNoProcessIsTouched(t *testing.T) {
 		}
 		return err == nil
 	})
-	defer syscall.Kill(left.PID, syscall.SIGKILL)
+	defer hit(left.PID, syscall.SIGKILL)
 	st, err := s.Snapshot(within(t))
 	if err != nil {
 		t.Fatal(err)
 	}
 	for _, pid := range []int{st.GuardianPID, st.OwnerPID, st.TargetPID} { // the guardian first: it would record
-		syscall.Kill(pid, syscall.SIGKILL)
+		hit(pid, syscall.SIGKILL)
 	}
 	eventually(t, "their end", func() bool {
 		now, err := s.Snapshot(within(t))
 		if err == nil && now.GuardianAlive {
-			syscall.Kill(now.GuardianPID, syscall.SIGKILL)
+			hit(now.GuardianPID, syscall.SIGKILL)
 		}
 		return err == nil && !now.OwnerAlive && !now.GuardianAlive
 	})

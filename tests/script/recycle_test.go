@@ -254,7 +254,7 @@ func (r *recycler) ended(guardianless bool) error {
 		return err
 	}
 	if guardianless {
-		syscall.Kill(st.GuardianPID, syscall.SIGKILL)
+		hit(st.GuardianPID, syscall.SIGKILL)
 		if err := s.WaitGone(r.ctx); err != nil {
 			return err
 		}
@@ -304,11 +304,11 @@ func (r *recycler) lost(guardianless bool) error {
 	defer s.Close()
 	pids := []int{st.TargetPID, st.OwnerPID}
 	if guardianless { // first: the owner would start another
-		syscall.Kill(st.OwnerPID, syscall.SIGSTOP)
-		syscall.Kill(st.GuardianPID, syscall.SIGKILL)
+		hit(st.OwnerPID, syscall.SIGSTOP)
+		hit(st.GuardianPID, syscall.SIGKILL)
 		pids = append(pids, st.GuardianPID)
 	}
-	syscall.Kill(st.OwnerPID, syscall.SIGKILL)
+	hit(st.OwnerPID, syscall.SIGKILL)
 	end, err := s.WaitEnd(r.ctx)
 	if err == nil && end.State != client.StateLost {
 		err = fmt.Errorf("it is %s", end.State)
@@ -333,7 +333,7 @@ func (r *recycler) successor() error {
 		return err
 	}
 	defer s.Close()
-	syscall.Kill(st.OwnerPID, syscall.SIGKILL)
+	hit(st.OwnerPID, syscall.SIGKILL)
 	end, err := s.WaitEnd(r.ctx)
 	if err == nil && end.State != client.StateLost {
 		err = fmt.Errorf("it is %s", end.State)

@@ -31,7 +31,7 @@ func stopGuardian(t *testing.T, dir *sessiondir.Dir) procs.Identity {
 	if err != nil || !held || id.PID == 0 {
 		t.Fatalf("no guardian to stop: %+v, %v, %v", id, held, err)
 	}
-	if err := syscall.Kill(id.PID, syscall.SIGSTOP); err != nil {
+	if err := hit(id.PID, syscall.SIGSTOP); err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { // were it left so, nothing could end the session
@@ -107,7 +107,7 @@ func TestAStoppedGuardianIsMissedByNobodyOnceItGoesOn(t *testing.T) {
 	if now, held, err := c.dir.Holder(sessiondir.GuardianLock); err != nil || !held || now != id {
 		t.Errorf("the guardian is %+v, then %+v, %v, %v", id, now, held, err)
 	}
-	if err := syscall.Kill(id.PID, syscall.SIGCONT); err != nil {
+	if err := hit(id.PID, syscall.SIGCONT); err != nil {
 		t.Fatal(err)
 	}
 	c.check()
@@ -136,7 +136,7 @@ func TestTheEndOfAQuietSessionIsToldWithAStoppedGuardian(t *testing.T) {
 	if out, status, err := b.mur("ls"); err != nil || status != 0 || !bytes.Contains([]byte(out), []byte(" ended ")) {
 		t.Errorf("ls: %d, %v\n%s", status, err, out)
 	}
-	if err := syscall.Kill(id.PID, syscall.SIGCONT); err != nil {
+	if err := hit(id.PID, syscall.SIGCONT); err != nil {
 		t.Fatal(err)
 	}
 	c.check()
@@ -210,7 +210,7 @@ func TestAFullBacklogIsNoDeadGuardian(t *testing.T) {
 	for _, conn := range conns {
 		conn.Close()
 	}
-	if err := syscall.Kill(id.PID, syscall.SIGCONT); err != nil {
+	if err := hit(id.PID, syscall.SIGCONT); err != nil {
 		t.Fatal(err)
 	}
 	if _, status, err := b.mur(start...); err != nil || status != 0 {

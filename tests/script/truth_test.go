@@ -321,7 +321,7 @@ func TestAChildThatPrintsForEverDoesNotDelayTheEnd(t *testing.T) {
 			t.Errorf("the log ends at %d, the output at %d", at, first.EndOffset)
 		}
 		st := same("while it goes on")
-		syscall.Kill(st.GuardianPID, syscall.SIGKILL)
+		hit(st.GuardianPID, syscall.SIGKILL)
 		eventually(t, "the next guardian", func() bool {
 			now := same("without a guardian")
 			return now.GuardianAlive && now.GuardianPID != 0 && now.GuardianPID != st.GuardianPID

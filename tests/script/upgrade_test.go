@@ -261,7 +261,7 @@ func TestReadingStartsNoGuardian(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		syscall.Kill(st.GuardianPID, syscall.SIGTERM) // it leaves, as an idle one does
+		hit(st.GuardianPID, syscall.SIGTERM) // it leaves, as an idle one does
 		if err := s.WaitGone(within(t)); err != nil {
 			t.Fatal(err)
 		}
