@@ -2,13 +2,18 @@ package guardian_test
 
 import (
 	"bytes"
+	"os"
+	"os/exec"
+	"path/filepath"
 	"strings"
+	"syscall"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/seed-8e62c83d/mur/internal/lifecycle"
 	"github.com/seed-8e62c83d/mur/internal/protocol"
+	"github.com/seed-8e62c83d/mur/internal/sessiondir"
 )
 
 func TestASessionRunsToItsRecordAndIsRetired(t *testing.T) {
@@ -91,5 +96,39 @@ func TestAMissingProgramIsALaunchFailureWithStageAndErrno(t *testing.T) {
 	}
 	if r := s.final().Record; r.Result != lifecycle.ResultLaunchFailed || r.ExitCode != nil || r.Errno != 2 {
 		t.Errorf("record %+v", r)
+	}
+}
+
+// Which numbers the runtime's own descriptors have differs from machine to machine,
+// and so do those of all that is opened after them.
+func TestAStartDoesNotDependOnDescriptorNumbers(t *testing.T) {
+	t.Parallel()
+	for extra := range 6 {
+		s := makeSession(t)
+		cmd := exec.Command(filepath.Join(s.bin, "mur-guardian"), "--session", s.dir.Path(), "--idle", s.idle)
+		// No pipe that takes up a number.
+		cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
+		for range extra {
+			null, err := os.Open(os.DevNull)
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer null.Close()
+			cmd.ExtraFiles = append(cmd.ExtraFiles, null)
+		}
+		if err := cmd.Start(); err != nil {
+			t.Fatal(err)
+		}
+		go cmd.Wait()
+		s.guardianPID()
+		eventually(t, "the socket", func() bool {
+			_, err := os.Lstat(filepath.Join(s.dir.Path(), sessiondir.GuardianSocket))
+			return err == nil
+		})
+		l := s.reach()
+		if answer := l.run("exit 0"); answer.State != lifecycle.Running {
+			t.Errorf("with %d more descriptors: %+v %+v", extra, answer, answer.Error)
+		}
+		s.final()
 	}
 }

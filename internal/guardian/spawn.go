@@ -178,10 +178,15 @@ func (sp *spawner) fork(p *parts) (pid, pidfd int, err error) {
 			return 0, -1, err
 		}
 	}
-	exe, err := number(sp.exe)
+	named, err := number(sp.exe)
 	if err != nil {
 		return 0, -1, err
 	}
+	exe, err := procs.Above(named, len(files))
+	if err != nil {
+		return 0, -1, err
+	}
+	defer unix.Close(exe)
 	// The thread's mask is inherited; the runtime's threads keep the one that the
 	// process was started with.
 	runtime.LockOSThread()

@@ -12,6 +12,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/seed-8e62c83d/mur/internal/ownerlink"
+	"github.com/seed-8e62c83d/mur/internal/procs"
 	"github.com/seed-8e62c83d/mur/internal/protocol"
 	"github.com/seed-8e62c83d/mur/internal/sessiondir"
 )
@@ -219,7 +220,14 @@ func (o *owner) forkGuardian() (*ownerlink.Conn, error) {
 		files = append(files, uintptr(o.in.listener))
 	}
 	args := []string{"mur-guardian", "--session", path, "--startup-fd", strconv.Itoa(ownerlink.GuardianStartup), "--adopt", "--idle", o.idle.String()}
-	_, err = syscall.ForkExec(fmt.Sprintf("/proc/self/fd/%d", o.next.exe.Fd()), args, &syscall.ProcAttr{
+	exe, err := procs.Above(o.next.exe.Fd(), len(files))
+	if err != nil {
+		startup.Close()
+		unix.Close(ours)
+		return nil, err
+	}
+	defer unix.Close(exe)
+	_, err = syscall.ForkExec(fmt.Sprintf("/proc/self/fd/%d", exe), args, &syscall.ProcAttr{
 		Dir: "/", Env: []string{}, Files: files,
 		Sys: &syscall.SysProcAttr{Setsid: true, Cloneflags: unix.CLONE_PARENT},
 	})

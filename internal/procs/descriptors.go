@@ -60,3 +60,14 @@ func withFD(f *os.File, fn func(fd int) error) error {
 	}
 	return inner
 }
+
+// Above gives a duplicate of fd whose number is at least least, closed on exec. What
+// is to be run by its number (/proc/self/fd/N) needs one that the descriptors laid
+// out for the new process do not take the place of.
+func Above(fd uintptr, least int) (int, error) {
+	dup, err := unix.FcntlInt(fd, unix.F_DUPFD_CLOEXEC, least)
+	if err != nil {
+		return -1, fmt.Errorf("cannot duplicate descriptor %d: %w", fd, err)
+	}
+	return dup, nil
+}
