@@ -29,7 +29,8 @@ func (s *Session) dial(ctx context.Context) (*net.UnixConn, protocol.Welcome, er
 	if err != nil {
 		return nil, welcome, err
 	}
-	stop := s.startIfNobody(ctx)
+	// Whoever waits at a socket that the next guardian cannot be given comes again.
+	stop := s.startIfNobody(ctx, func() { conn.Close() })
 	defer stop()
 	if err := greet(ctx, conn, s.dir.Bootstrap(), &welcome); err != nil {
 		conn.Close()
@@ -39,9 +40,9 @@ func (s *Session) dial(ctx context.Context) (*net.UnixConn, protocol.Welcome, er
 }
 
 // startIfNobody starts a guardian when nobody answers and nobody holds the lock: the
-// owner, which keeps the socket and would start one, may be stopped. It takes over
-// who waits at the socket.
-func (s *Session) startIfNobody(ctx context.Context) (stop func()) {
+// owner, which keeps the socket and would start one, may be stopped. Then again is
+// called.
+func (s *Session) startIfNobody(ctx context.Context, again func()) (stop func()) {
 	ctx, cancel := context.WithCancel(ctx)
 	done := make(chan struct{})
 	go func() {
@@ -53,7 +54,10 @@ func (s *Session) startIfNobody(ctx context.Context) (stop func()) {
 			case <-time.After(silentPatience):
 			}
 			if _, held, err := s.dir.Holder(sessiondir.GuardianLock); err == nil && !held {
-				_, _ = s.spawnGuardian(ctx) // whoever waits learns it from the socket
+				if _, err := s.spawnGuardian(ctx); err == nil {
+					again()
+					return
+				}
 			}
 		}
 	}()

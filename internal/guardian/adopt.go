@@ -376,7 +376,13 @@ func (s *session) resume(pending []receipts.Receipt) {
 			grace := s.signals[r.ID].Grace
 			s.then(func(bool) { s.enqueue(r.ID, ownerlink.Control{Kind: ownerlink.ControlTerm, Grace: grace}) })
 		case protocol.OpSweep:
-			s.then(func(bool) { s.enqueue(r.ID, ownerlink.Control{Kind: ownerlink.ControlSweep}) })
+			s.then(func(bool) {
+				if s.undecided() { // it was admitted because the start is answered
+					s.sweepUnreported(r.ID)
+					return
+				}
+				s.enqueue(r.ID, ownerlink.Control{Kind: ownerlink.ControlSweep})
+			})
 		case protocol.OpSignal:
 			intent := s.signals[r.ID]
 			s.then(func(bool) {

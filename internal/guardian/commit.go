@@ -196,6 +196,9 @@ func (s *session) heal() bool {
 	s.journal.Close()
 	s.journal, s.fault = j, nil
 	s.publish()
+	if s.departs {
+		s.after(0, leave{s.successor})
+	}
 	return true
 }
 

@@ -123,15 +123,7 @@ func (s *session) sweepSession(m *mutation) {
 	case s.undecided() && (s.launch == nil || !s.launch.answered):
 		s.hold(m)
 	case s.undecided():
-		// An owner that never reported cannot be asked: its end is the evidence.
-		s.admit(m, func() {
-			s.queue.seq++
-			s.queue.pending = append(s.queue.pending, pendingControl{
-				mutation: m.id, control: ownerlink.Control{Kind: ownerlink.ControlSweep, Seq: s.queue.seq}, sent: true,
-			})
-			s.after(silence, unanswered{seq: s.queue.seq})
-			s.killOwner()
-		})
+		s.admit(m, func() { s.sweepUnreported(m.id) })
 	case s.ownerless():
 		s.admit(m, func() { s.search(m.id) })
 	default:
@@ -139,6 +131,17 @@ func (s *session) sweepSession(m *mutation) {
 			s.asked(m)
 		}
 	}
+}
+
+// sweepUnreported ends an owner that never reported and cannot be asked: its end is
+// the evidence.
+func (s *session) sweepUnreported(id protocol.MutationID) {
+	s.queue.seq++
+	s.queue.pending = append(s.queue.pending, pendingControl{
+		mutation: id, control: ownerlink.Control{Kind: ownerlink.ControlSweep, Seq: s.queue.seq}, sent: true,
+	})
+	s.after(silence, unanswered{seq: s.queue.seq})
+	s.killOwner()
 }
 
 // sweptBefore answers a sweep that has no owner to ask. Only what the owner made

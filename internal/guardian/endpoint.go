@@ -94,14 +94,18 @@ func (e *endpoint) keep(sv *server) {
 		if peersock.StillBound(e.dir.File(), sessiondir.GuardianSocket, e.file) {
 			continue
 		}
-		old := e.listener // its backlog may hold clients: they are served to the end
-		if err := e.listen(); err != nil {
+		if e.beingRemoved() { // a new socket would only be in the way
+			look = time.After(time.Second)
 			if sessiondir.Removed(e.dir.File()) {
 				sv.log.Error(errRemoved.Error())
 				close(e.removed)
 				sv.session.post(removed{})
 				return
 			}
+			continue
+		}
+		old := e.listener // its backlog may hold clients: they are served to the end
+		if err := e.listen(); err != nil {
 			sv.log.Error("cannot bind the socket again", "error", err)
 			look = time.After(time.Second)
 			continue
@@ -111,6 +115,16 @@ func (e *endpoint) keep(sv *server) {
 		old.Close()
 		go sv.accept(e.listener)
 	}
+}
+
+// beingRemoved tells that the session cannot be found any more: without its bootstrap
+// nobody can introduce himself.
+func (e *endpoint) beingRemoved() bool {
+	var st unix.Stat_t
+	err := atDir(e.dir, func(dir int) error {
+		return unix.Fstatat(dir, sessiondir.BootstrapFile, &st, unix.AT_SYMLINK_NOFOLLOW)
+	})
+	return errors.Is(err, fs.ErrNotExist)
 }
 
 // rebound is a new listener: an owner that is not started yet gets this one.

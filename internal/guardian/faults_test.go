@@ -97,6 +97,66 @@ func TestAFullDiskLeavesTermSweepAndRetireWorking(t *testing.T) {
 	}
 }
 
+// Refused is without effect, also when others were to be recorded with it.
+func TestWhatIsRefusedOnAFullDiskLeavesNothing(t *testing.T) {
+	disk := smallDisk(t, "4m")
+	s := makeSessionIn(t, disk)
+	if r := s.startGuardian(); r.Error != nil {
+		t.Fatal(r.Error)
+	}
+	l := s.dial()
+	free := fill(t, disk)
+	id := newID()
+	spec := shell(`trap '' USR1; echo up; while :; do sleep 0.05; done`)
+	if r := l.start(id, spec); r.Error == nil || r.Error.Code != protocol.CodeNotDurable || l.status().State != lifecycle.New {
+		t.Fatalf("a start on a full disk: %+v", r.Error)
+	}
+	free()
+	a := s.attach(protocol.AttachRequest{})
+	if got := decode[protocol.StartAnswer](t, l.start(id, spec)); got.State != lifecycle.Running {
+		t.Fatalf("the same start with room: %+v", got)
+	}
+	a.waitOutput("up")
+	free = fill(t, disk)
+	refused := false
+	for range 200 { // until the reserve is all that is left
+		if r := l.signal(newID(), syscall.SIGWINCH, protocol.GroupTarget); r.Error != nil {
+			refused = r.Error.Code == protocol.CodeNotDurable
+			break
+		}
+	}
+	before := l.status()
+	if !refused || before.NotDurable != "" {
+		t.Fatalf("refused: %v, %+v", refused, before.Durable)
+	}
+	var frames []byte
+	const several = 20
+	for range several {
+		var err error
+		frames, err = protocol.AppendFrame(frames, protocol.SignalRequest{
+			Head: l.head(protocol.OpSignal), MutationID: newID(), Signal: int(syscall.SIGUSR1), Group: protocol.GroupTarget,
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	if _, err := l.conn.Write(frames); err != nil {
+		t.Fatal(err)
+	}
+	for range several {
+		var r protocol.Response
+		read(t, l.conn, &r)
+		if r.Error == nil || r.Error.Code != protocol.CodeNotDurable {
+			t.Errorf("%+v", r.Error)
+		}
+	}
+	if after := l.status(); after.AskedBy != "" || after.Revision != before.Revision {
+		t.Errorf("%+v, then %+v", before.Durable, after.Durable)
+	}
+	free()
+	decode[protocol.SweepAnswer](t, l.sweep(newID()))
+}
+
 // The reserve is used up and the guardian is gone: the next one serves, says so,
 // and does what has to work on a full disk.
 func TestAGuardianComesOnAFullDiskWithoutReserve(t *testing.T) {

@@ -79,7 +79,7 @@ func (s *session) replay(m *mutation) {
 	if r.Shrunk && m.op == protocol.OpSweep && len(body) == 0 {
 		body = s.sweptLongAgo(m.id)
 	}
-	m.answer(protocol.Response{OK: body, Replayed: true})
+	m.answer(protocol.Response{OK: body, Replayed: true, NotDurable: s.fault != nil})
 	if m.op == protocol.OpRetire && s.state.State == lifecycle.Retired {
 		s.leaveSoon() // as after the first answer: this guardian came only for this one
 	}

@@ -119,3 +119,20 @@ func TestAnOwnerThatNeverReportsIsGotRidOf(t *testing.T) {
 		}
 	}
 }
+
+func TestAGuardianThatIsToldToLeaveAnswersTheStartFirst(t *testing.T) {
+	t.Parallel()
+	s := withOwner(t, "sleeps")
+	l, other := s.dial(), s.dial()
+	id := newID()
+	s.admitted(l, protocol.StartRequest{Head: l.head(protocol.OpStart), MutationID: id, StartSpec: shell("true")}, id)
+	if r := other.call(protocol.LeaveRequest{Head: other.head(protocol.OpLeave)}); r.Error != nil {
+		t.Fatal(r.Error)
+	}
+	var r protocol.Response
+	read(t, l.conn, &r)
+	if answer := decode[protocol.StartAnswer](t, r); answer.State != lifecycle.Starting {
+		t.Errorf("the start is answered %+v", answer)
+	}
+	closed(t, l.conn)
+}

@@ -52,12 +52,17 @@ type session struct {
 	compactAfter time.Time // a compaction has failed
 	txs          []*tx     // the changes since the last commit, in order
 	leaving      bool
+	departs      bool // asked to leave, and what keeps it is still there
 	// successor: whoever asked for the leaving starts the next guardian.
 	successor bool
 }
 
-// maxBatch bounds how many events share one commit.
-const maxBatch = 64
+// maxBatch bounds how many events share one commit, and batchBytes is more than they
+// usually take.
+const (
+	maxBatch   = 64
+	batchBytes = 40 << 10
+)
 
 func (s *session) loop(first event) {
 	defer close(s.left)
@@ -71,7 +76,11 @@ func (s *session) loop(first event) {
 		select {
 		case e := <-s.inbox:
 			s.run(e)
-			s.drainInbox()
+			// On a full disk each for itself: what has to be taken back then is the
+			// last that changed anything.
+			if s.fault == nil && s.journal.Roomy(batchBytes) {
+				s.drainInbox()
+			}
 		case <-retry:
 			s.heal()
 		}

@@ -7,6 +7,8 @@ import (
 	"path/filepath"
 	"time"
 
+	"golang.org/x/sys/unix"
+
 	"github.com/seed-8e62c83d/mur/internal/lifecycle"
 	"github.com/seed-8e62c83d/mur/internal/output"
 	"github.com/seed-8e62c83d/mur/internal/ownerlink"
@@ -43,7 +45,11 @@ func (s *session) startTarget(m *mutation, r *protocol.StartRequest) {
 		s.refuse(m, why)
 		return
 	}
-	if why := checkSpec(r.StartSpec); why != nil {
+	why := checkSpec(r.StartSpec)
+	if why == nil {
+		why = s.checkDisk()
+	}
+	if why != nil {
 		s.refuse(m, why)
 		return
 	}
@@ -55,6 +61,21 @@ func (s *session) startTarget(m *mutation, r *protocol.StartRequest) {
 	s.step(lifecycle.Event{
 		Kind: lifecycle.Reserve, ID: m.id.String(), Program: programName(r.StartSpec), Capsule: r.Capsule,
 	})
+}
+
+// launchSpace is more than what a launch writes before the target runs, in bytes.
+const launchSpace = 256 << 10
+
+// checkDisk refuses a start that would fail for want of space: the session has only
+// one.
+func (s *session) checkDisk() *protocol.Error {
+	var st unix.Statfs_t
+	err := atDir(s.dir, func(dir int) error { return unix.Fstatfs(dir, &st) })
+	if err != nil || st.Blocks == 0 || int64(st.Bavail)*st.Bsize >= launchSpace {
+		return nil
+	}
+	return protocol.Refuse(protocol.CodeNotDurable, fmt.Sprintf(
+		"cannot start: the disk is full, less than %d KiB are free: free some space and repeat it", launchSpace>>10))
 }
 
 // checkSpec refuses what could never be launched.
@@ -165,6 +186,9 @@ func (s *session) answerStart() {
 		return
 	}
 	s.launch.answered = true
+	if s.departs {
+		s.after(0, leave{s.successor})
+	}
 	answer := protocol.StartAnswer{
 		MutationID: s.launch.id, State: answerState(s.state.State),
 		TargetPID: s.state.TargetPID, Error: s.state.Error,

@@ -94,7 +94,8 @@ func (r remains) members() (ids []procs.Identity) {
 // ours tells whether the members cannot be another session's.
 func (r remains) ours(members []procs.Identity) bool {
 	if r.gone > 0 {
-		return slices.ContainsFunc(members, func(id procs.Identity) bool { return id.Born() < r.gone })
+		// Born is rounded down.
+		return slices.ContainsFunc(members, func(id procs.Identity) bool { return id.Born()+procs.BornWithin <= r.gone })
 	}
 	forks, err := procs.Forks()
 	most, err2 := procs.MaxPID()

@@ -45,6 +45,13 @@ func (j *File) append(keep int64, records [][]byte) error {
 	return nil
 }
 
+// Roomy tells whether a commit of size bytes would fit and leave the reserve alone;
+// the space is allocated.
+func (j *File) Roomy(size int64) bool {
+	full, err := j.room(size, reserve)
+	return full == nil && err == nil
+}
+
 // alive fails when the file is poisoned, or has lost its name to another one (a
 // Rewrite that failed after its rename): what is appended here nobody would see.
 func (j *File) alive() error {

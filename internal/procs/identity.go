@@ -110,9 +110,13 @@ func parseStat(b []byte) (stat, error) {
 	return stat{state: f[0][0], ppid: ppid, session: session, start: start}, nil
 }
 
-// Born is when the process was made, since the machine's boot, to a hundredth of a
-// second: the kernel counts in USER_HZ (proc_pid_stat(5), starttime).
-func (id Identity) Born() time.Duration { return time.Duration(id.Start) * (time.Second / 100) }
+// BornWithin is how exact Born is: the kernel counts in USER_HZ (proc_pid_stat(5),
+// starttime).
+const BornWithin = time.Second / 100
+
+// Born is when the process was made, since the machine's boot, or up to BornWithin
+// before.
+func (id Identity) Born() time.Duration { return time.Duration(id.Start) * BornWithin }
 
 // Uptime is the time since the machine's boot, on the clock of Born.
 func Uptime() (time.Duration, error) {

@@ -239,16 +239,20 @@ func (d *Dir) fold(v *View, outcome *lifecycle.Outcome) error {
 		Outcome: outcome, OwnerHeld: v.OwnerLive, SameBoot: same,
 		Output: v.OutputEnd, Now: now,
 	})
-	// What a guardian has shown and could not commit is not counted again.
+	// The number of what a guardian has shown and could not commit is not given again.
 	shown, err := d.lastNote(GuardianLock)
-	v.Snapshot.Revision = max(v.Snapshot.Revision, shown.mark)
+	if err == nil && shown.mark > v.Committed {
+		v.Snapshot.Revision = max(v.Snapshot.Revision, shown.mark+1)
+	}
 	return err
 }
 
-// overtake brings v's snapshot up to what the owner has recorded, when the guardian
-// that lives has had its time to do so. A clock that was set back ends that time.
+// overtake brings v's snapshot up to the end that the owner has recorded, when the
+// guardian that lives has had its time to do so. Only an end: nothing comes after it
+// that could give its number to another state. A clock that was set back ends that
+// time.
 func (d *Dir) overtake(v *View, outcome *lifecycle.Outcome) error {
-	if outcome == nil {
+	if outcome == nil || outcome.Exit == nil && outcome.Failure == nil {
 		return nil
 	}
 	recorded, err := d.changed(OutcomeFile)

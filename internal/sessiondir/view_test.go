@@ -136,6 +136,49 @@ func TestSessionWithoutAJournalIsNew(t *testing.T) {
 	}
 }
 
+func TestANumberThatWasShownIsNotGivenAgain(t *testing.T) {
+	d := create(t, newRoot(t), newID(), CreateOptions{})
+	k := keep(t, d)
+	k.lock(GuardianLock)
+	k.step(adopt())
+	committed := read(t, d).Snapshot.Revision
+	for shown, want := range map[uint64]uint64{committed: committed, 50: 51} {
+		must(t, NoteHolder(k.locks[GuardianLock], mustSelf(t), shown))
+		k.unlock(GuardianLock)
+		if got := read(t, d).Snapshot.Revision; got != want {
+			t.Errorf("revision %d was shown, %d is committed: %d", shown, committed, got)
+		}
+		k.lock(GuardianLock)
+	}
+}
+
+func TestOnlyAnEndIsShownBesideALivingGuardian(t *testing.T) {
+	d := create(t, newRoot(t), newID(), CreateOptions{})
+	k := keep(t, d)
+	k.lock(GuardianLock)
+	must(t, NoteHolder(k.locks[GuardianLock], mustSelf(t), 0))
+	k.lock(OwnerLock)
+	k.step(adopt(), reserve(), spawned())
+	stopped := true
+	k.owner(lifecycle.OutcomeRecord{At: 1, Launching: true}, lifecycle.OutcomeRecord{At: 2, Running: self(t)}, lifecycle.OutcomeRecord{Stopped: &stopped})
+	long := time.Now().Add(-time.Hour)
+	outcome := filepath.Join(d.Path(), OutcomeFile)
+	must(t, os.Chtimes(outcome, long, long))
+	if v := read(t, d); v.Snapshot.State != lifecycle.Starting || v.Recheck != 0 {
+		t.Errorf("a stop: %s, %v", v.Snapshot.State, v.Recheck)
+	}
+	k.owner(lifecycle.OutcomeRecord{Exit: &lifecycle.ExitStatus{Code: 4, At: 3}})
+	if v := read(t, d); v.Snapshot.State != lifecycle.Starting || v.Recheck <= 0 {
+		t.Errorf("an end of just now: %s, %v", v.Snapshot.State, v.Recheck)
+	}
+	for _, at := range []time.Time{long, time.Now().Add(time.Hour)} {
+		must(t, os.Chtimes(outcome, at, at))
+		if v := read(t, d); v.Snapshot.State != lifecycle.Exited || v.Recheck != 0 {
+			t.Errorf("an end recorded at %v: %s, %v", at, v.Snapshot.State, v.Recheck)
+		}
+	}
+}
+
 func TestStateIsFoldedOnlyWhileNoGuardianLives(t *testing.T) {
 	d := create(t, newRoot(t), newID(), CreateOptions{})
 	k := keep(t, d)

@@ -64,14 +64,20 @@ func TestAfterARestartOfTheMachineNoProcessIsTouched(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, pid := range []int{st.GuardianPID, st.OwnerPID, st.TargetPID} { // the guardian first: it would record
-		hit(pid, syscall.SIGKILL)
+	// The guardian first, which would record the end, and the owner stopped, which
+	// would start another.
+	for _, one := range []struct {
+		pid int
+		sig syscall.Signal
+	}{
+		{st.OwnerPID, syscall.SIGSTOP}, {st.GuardianPID, syscall.SIGKILL}, {st.OwnerPID, syscall.SIGKILL},
+	} {
+		if err := hit(one.pid, one.sig); err != nil {
+			t.Fatal(err)
+		}
 	}
 	eventually(t, "their end", func() bool {
 		now, err := s.Snapshot(within(t))
-		if err == nil && now.GuardianAlive {
-			hit(now.GuardianPID, syscall.SIGKILL)
-		}
 		return err == nil && !now.OwnerAlive && !now.GuardianAlive
 	})
 	for _, try := range []struct {
