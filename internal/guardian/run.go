@@ -156,6 +156,10 @@ func (g *guardian) leave() {
 	}
 }
 
+// retiredIdle is how long a guardian of a retired session stays without a client. It
+// came for one that wants an answer again, or too late.
+const retiredIdle = 2 * time.Second
+
 // leaveWhenIdle ends a guardian that nobody is connected to and whose session
 // writes nothing. A session that is not started stays with it: nobody else could
 // start the next; so does one that has not written everything down. One whose
@@ -167,10 +171,14 @@ func (g *guardian) leaveWhenIdle() {
 		if now := g.outputEnd(); now != end {
 			end, since = now, time.Now()
 		}
-		alone := g.server.idle()
-		rest := g.idle - min(alone, time.Since(since))
-		pause := max(rest, g.idle/8)
 		d := g.server.board.read()
+		idle := g.idle
+		if d.State == lifecycle.Retired {
+			idle = min(idle, retiredIdle)
+		}
+		alone := g.server.idle()
+		rest := idle - min(alone, time.Since(since))
+		pause := max(rest, idle/8)
 		leaves := rest <= 0 && d.State != lifecycle.New && d.NotDurable == ""
 		if removed == nil {
 			leaves, pause = alone > 0, time.Second

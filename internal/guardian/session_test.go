@@ -132,3 +132,22 @@ func TestAStartDoesNotDependOnDescriptorNumbers(t *testing.T) {
 		s.final()
 	}
 }
+
+func TestAGuardianThatCameTooLateForARetiredSessionGoesSoon(t *testing.T) {
+	t.Parallel()
+	s := newSession(t)
+	l := s.dial()
+	l.run("exit 0")
+	s.final()
+	decode[protocol.RetireAnswer](t, l.retire(newID()))
+	closed(t, l.conn)
+	gone := func() bool {
+		_, held, err := s.dir.Holder(sessiondir.GuardianLock)
+		return err == nil && !held
+	}
+	eventually(t, "the guardian to leave", gone)
+	if r := s.startGuardian(); r.Error != nil || r.Already { // it would stay for an hour
+		t.Fatalf("%+v", r)
+	}
+	eventually(t, "the next one to leave", gone)
+}
