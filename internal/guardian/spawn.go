@@ -182,7 +182,7 @@ func (sp *spawner) fork(p *parts) (pid, pidfd int, err error) {
 	if err != nil {
 		return 0, -1, err
 	}
-	exe, err := procs.Above(named, len(files))
+	exe, err := procs.Above(named, files)
 	if err != nil {
 		return 0, -1, err
 	}

@@ -220,7 +220,7 @@ func (o *owner) forkGuardian() (*ownerlink.Conn, error) {
 		files = append(files, uintptr(o.in.listener))
 	}
 	args := []string{"mur-guardian", "--session", path, "--startup-fd", strconv.Itoa(ownerlink.GuardianStartup), "--adopt", "--idle", o.idle.String()}
-	exe, err := procs.Above(o.next.exe.Fd(), len(files))
+	exe, err := procs.Above(o.next.exe.Fd(), files)
 	if err != nil {
 		startup.Close()
 		unix.Close(ours)

@@ -61,11 +61,16 @@ func withFD(f *os.File, fn func(fd int) error) error {
 	return inner
 }
 
-// Above gives a duplicate of fd whose number is at least least, closed on exec. What
-// is to be run by its number (/proc/self/fd/N) needs one that the descriptors laid
-// out for the new process do not take the place of.
-func Above(fd uintptr, least int) (int, error) {
-	dup, err := unix.FcntlInt(fd, unix.F_DUPFD_CLOEXEC, least)
+// Above gives a duplicate of fd, closed on exec, for what is to be run by its number
+// (/proc/self/fd/N) with files laid out for the new process: neither they nor the
+// copies that syscall.ForkExec makes of them meanwhile, above the highest of them,
+// take its place.
+func Above(fd uintptr, files []uintptr) (int, error) {
+	least := len(files)
+	for _, f := range files {
+		least = max(least, int(f))
+	}
+	dup, err := unix.FcntlInt(fd, unix.F_DUPFD_CLOEXEC, least+len(files)+2)
 	if err != nil {
 		return -1, fmt.Errorf("cannot duplicate descriptor %d: %w", fd, err)
 	}
