@@ -22,6 +22,7 @@ package main
 
 import (
 	"bytes"
+	"encoding/json"
 	"errors"
 	"flag"
 	"fmt"
@@ -72,12 +73,9 @@ func build(out, tree string, env []string, stderr io.Writer) error {
 		return err
 	}
 	root := filepath.Dir(gomod)
-	cached, err := query("list", "-m", "-f", "{{.Dir}}", module)
+	cached, err := source(module)
 	if err != nil {
 		return err
-	}
-	if cached == "" {
-		return fmt.Errorf("cannot find the source of %s: run \"go mod download\"", module)
 	}
 	dir := tree
 	if !filepath.IsAbs(tree) {
@@ -101,6 +99,20 @@ func build(out, tree string, env []string, stderr io.Writer) error {
 		return fmt.Errorf("cannot build %s: %w", target, err)
 	}
 	return nil
+}
+
+// source gives the directory of a module's source. On a machine that never built
+// anything it is fetched first: "go list -m" would only say that it is not there.
+func source(module string) (string, error) {
+	answer, err := query("mod", "download", "-json", module)
+	if err != nil {
+		return "", err
+	}
+	var found struct{ Dir string }
+	if err := json.Unmarshal([]byte(answer), &found); err != nil {
+		return "", fmt.Errorf("cannot read what go mod download says of %s: %w", module, err)
+	}
+	return found.Dir, nil
 }
 
 // query asks the go command one question.

@@ -69,3 +69,30 @@ func TestAModuleThatChangedIsNotBuilt(t *testing.T) {
 		}
 	}
 }
+
+// A machine that never built anything has no module's source yet: the registry is
+// played by what this machine has downloaded.
+func TestTheSourceIsFetchedWhereItNeverWas(t *testing.T) {
+	cache, err := query("env", "GOMODCACHE")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := source(module); err != nil { // it may be the first here, too
+		t.Fatal(err)
+	}
+	fresh := t.TempDir()
+	t.Setenv("GOMODCACHE", fresh)
+	t.Setenv("GOPROXY", "file://"+filepath.Join(cache, "cache", "download"))
+	t.Setenv("GOFLAGS", "-modcacherw") // so that it can be removed
+	t.Setenv("GOSUMDB", "off")         // go.sum decides
+	dir, err := source(module)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if !strings.HasPrefix(dir, fresh) {
+		t.Errorf("the source is in %s, not in the new cache %s", dir, fresh)
+	}
+	if _, err := os.Stat(filepath.Join(dir, "interp", "api.go")); err != nil {
+		t.Error(err)
+	}
+}
