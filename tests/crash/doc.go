@@ -25,5 +25,5 @@
 // matrix that has this name, as a failure prints it.
 //
 // What it does not see: output that is mapped or copied by the kernel in other ways
-// than splice, and a power loss in a run with more than one guardian.
+// than splice.
 package crash

@@ -15,7 +15,7 @@ import (
 )
 
 // samplePowerTime is how long a sample of one scenario's states may take.
-const samplePowerTime = 3 * time.Second
+const samplePowerTime = 2 * time.Second
 
 // earlierBoot is a boot of the machine that never was.
 const earlierBoot = "00000000-0000-4000-8000-00000000dead"
@@ -105,7 +105,7 @@ func (r *recording) after(dir string, s powerloss.State) error {
 // TestPowerLoss lays out every distinct state that a power loss could leave.
 func TestPowerLoss(t *testing.T) {
 	traced(t)
-	for _, name := range []string{"exit", "term", "compact"} {
+	for _, name := range []string{"exit", "term", "compact", "recover", "adopt", "sweep"} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			dir := t.TempDir()

@@ -6,8 +6,9 @@
 //
 //   - Bytes of a file survive once a sync of that file has returned. Bytes written
 //     later are there, or missing, or there up to the middle of the last write, or
-//     zeros of the right length (delayed allocation); in all files alike, or only
-//     in one.
+//     zeros of the right length where the file grew (delayed allocation; what has a
+//     block is overwritten in it and is old or new); in all files alike, or only in
+//     one.
 //   - A name (created, renamed, linked, removed) survives once a sync of its
 //     directory has returned. Of later changes of names any beginning may be there,
 //     in the order of the calls, which is what file systems with a journal do.

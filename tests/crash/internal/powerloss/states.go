@@ -54,8 +54,15 @@ func (n *node) content(p policy) []byte {
 	if len(edits) > 0 {
 		b = slices.Clone(b)
 	}
+	old := len(b) // bytes that still have their durable block
 	for _, e := range edits {
 		b = e.apply(b)
+		if e.cut {
+			old = min(old, len(b))
+		}
+	}
+	if p == zeros {
+		copy(b, n.synced[:old])
 	}
 	return b
 }

@@ -135,3 +135,16 @@ func TestSyncCoversOnlyWhatWasThereWhenItBegan(t *testing.T) {
 		t.Errorf("%q, want %q", got, want)
 	}
 }
+
+func TestWhatIsOverwrittenIsOldOrNewAndNeverZeros(t *testing.T) {
+	h := newHistory(t)
+	h.write("g", "ab", 1)
+	h.sync(".", 0)
+	h.sync("g", 1)
+	h.add("write", "g", func(c *tracer.Call) { c.Data, c.Ret, c.Inode = []byte("ABCD"), 4, 1 })
+	h.say("done")
+	want := []string{"AB", "ABCD", "ab", "ab\x00\x00"}
+	if got := h.contents(t, "g"); !slices.Equal(got, want) {
+		t.Errorf("%q, want %q", got, want)
+	}
+}
