@@ -117,7 +117,7 @@ func (a *Attachment) connect() error {
 			return err
 		}
 		if rest(ctx, &pause) != nil {
-			return unreachable(ctx, a.s.ID(), err)
+			return a.s.unreachable(ctx, err)
 		}
 	}
 }

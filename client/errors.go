@@ -89,16 +89,31 @@ func refusal(e *protocol.Error, snap *Snapshot) *Error {
 }
 
 // unreachable says that no guardian answered, and why not at the last attempt.
-func unreachable(ctx context.Context, id string, last error) error {
+func (s *Session) unreachable(ctx context.Context, last error) error {
 	cause := ctx.Err()
 	if last == nil {
 		last = cause
 	}
-	return &Error{
+	e := &Error{
 		Code: CodeUnreachable, Retry: RetrySameID, cause: errors.Join(cause, last),
-		Message: fmt.Sprintf("the guardian of %s cannot be reached: %v", id, last),
-		Hint:    "mur show " + id,
+		Message: fmt.Sprintf("the guardian of %s cannot be reached: %v", s.ID(), last),
+		Hint:    "mur show " + s.ID(),
 	}
+	// One that lives and is silent is not cured by waiting.
+	guardian, held, err := s.dir.Holder(sessiondir.GuardianLock)
+	if err != nil || !held || guardian.PID == 0 {
+		return e
+	}
+	switch {
+	case guardian.Stopped():
+		e.Message = fmt.Sprintf("the guardian of %s (process %d) is stopped", s.ID(), guardian.PID)
+	case errors.Is(last, context.DeadlineExceeded):
+		e.Message = fmt.Sprintf("the guardian of %s (process %d) did not answer in time", s.ID(), guardian.PID)
+	default:
+		return e
+	}
+	e.Hint = "mur recover --force " + s.ID()
+	return e
 }
 
 // guardianLost ends a stream whose guardian has gone and that found no other.

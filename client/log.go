@@ -54,7 +54,7 @@ func (s *Session) FollowLog(ctx context.Context, from int64, each func(Piece) er
 		}
 		// The record may be ahead of the log: what is missing is in the hands of the
 		// owner, for the next guardian to write down.
-		if st.State.Final() && (l.at >= st.Record.EndOffset || !st.OwnerAlive) {
+		if st.State.Final() && (l.at >= st.Record.EndOffset || !st.OwnerAlive && !st.GuardianAlive) {
 			return nil
 		}
 		if err := l.follow(ctx, c, st.recheck, each); err != nil {

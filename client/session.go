@@ -64,8 +64,11 @@ type Status struct {
 	// GuardianPID and OwnerPID are 0 when no such process lives.
 	GuardianPID, OwnerPID     int
 	GuardianAlive, OwnerAlive bool
-	Created                   time.Time
-	OutputEnd                 int64
+	// GuardianStopped: it lives and is stopped (SIGSTOP), so nothing is recorded or
+	// answered until it is continued or replaced (Recover with Force).
+	GuardianStopped bool
+	Created         time.Time
+	OutputEnd       int64
 
 	// recheck is when to look again though nothing happens; 0: never.
 	recheck time.Duration
@@ -109,7 +112,7 @@ func (s *Session) statusOf(v *sessiondir.View) Status {
 		recheck: v.Recheck,
 	}
 	if v.GuardianLive {
-		st.GuardianPID = v.Guardian.PID
+		st.GuardianPID, st.GuardianStopped = v.Guardian.PID, v.Guardian.Stopped()
 	}
 	if v.OwnerLive {
 		st.OwnerPID = v.Owner.PID
@@ -221,7 +224,7 @@ func (s *Session) ask(ctx context.Context, p plan, build func(id uint64) any) (p
 		case ctx.Err() != nil && refused != nil:
 			return r, refused
 		case ctx.Err() != nil:
-			return r, unreachable(ctx, s.ID(), nil)
+			return r, s.unreachable(ctx, nil)
 		case err == nil:
 			err = errors.New("it is leaving")
 		case errors.Is(err, errBroken) && !p.again:
@@ -238,7 +241,7 @@ func (s *Session) ask(ctx context.Context, p plan, build func(id uint64) any) (p
 			}
 		}
 		if rest(ctx, &pause) != nil {
-			return r, unreachable(ctx, s.ID(), err)
+			return r, s.unreachable(ctx, err)
 		}
 	}
 }

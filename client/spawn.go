@@ -77,7 +77,7 @@ func (s *Session) awaitReady(ctx context.Context, r *os.File) (protocol.Ready, e
 	}
 	switch {
 	case ctx.Err() != nil:
-		return ready, unreachable(ctx, s.ID(), ctx.Err())
+		return ready, s.unreachable(ctx, ctx.Err())
 	case errors.Is(err, io.EOF):
 		return ready, s.spawnError(fmt.Errorf("%w, see %s/guardian.log", errStillborn, s.dir.Path()))
 	case errors.Is(err, os.ErrDeadlineExceeded):

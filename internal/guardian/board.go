@@ -11,6 +11,8 @@ import (
 type board struct {
 	durable atomic.Pointer[lifecycle.Durable]
 	silent  atomic.Bool // the owner did not answer in time
+	// holding: output of an owner that has died waits for room in the log.
+	holding atomic.Bool
 	changes hub
 }
 

@@ -354,7 +354,11 @@ func (c *conn) dispatch(head protocol.Head, frame []byte, answer func(protocol.R
 		}
 	case protocol.OpLeave:
 		if r := new(protocol.LeaveRequest); decode(r) {
-			if why := c.server.board.read().NotDurable; why != "" {
+			why := c.server.board.read().NotDurable
+			if why == "" && c.server.board.holding.Load() {
+				why = "the end of the output waits for room in the log"
+			}
+			if why != "" {
 				answer(protocol.Response{Error: protocol.Refuse(protocol.CodeNotDurable,
 					"cannot leave: what this guardian knows could not be written down: "+why)})
 				return

@@ -213,6 +213,62 @@ func TestAGuardianComesOnAFullDiskWithoutReserve(t *testing.T) {
 	decode[protocol.RetireAnswer](t, l.retire(newID()))
 }
 
+// Nobody but the guardian holds the output then.
+func TestOutputOfAnOwnerThatDiedOnAFullDiskIsWrittenWhenThereIsRoom(t *testing.T) {
+	disk := smallDisk(t, "4m")
+	for _, retired := range []bool{false, true} {
+		s := makeSessionIn(t, disk)
+		s.idle = "100ms"
+		if r := s.startGuardian(); r.Error != nil {
+			t.Fatal(r.Error)
+		}
+		l := s.dial()
+		a := s.attach(protocol.AttachRequest{})
+		l.run(`stty -onlcr; echo up; read go; yes 0123456 | head -c 40000; exec sleep 500`)
+		a.waitOutput("up")
+		free := fill(t, disk)
+		if r := l.call(protocol.InputRequest{Head: l.head(protocol.OpInput), Bytes: []byte("go\n")}); r.Error != nil {
+			t.Fatal(r.Error)
+		}
+		eventually(t, "the log to be stuck", func() bool { return l.status().Live.OutputFault != "" })
+		owner, _, err := s.dir.Holder(sessiondir.OwnerLock)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := syscall.Kill(owner.PID, syscall.SIGKILL); err != nil {
+			t.Fatal(err)
+		}
+		eventually(t, "the end", func() bool { return l.status().State == lifecycle.Lost })
+		if r := l.call(protocol.LeaveRequest{Head: l.head(protocol.OpLeave)}); r.Error == nil || r.Error.Code != protocol.CodeNotDurable {
+			t.Errorf("asked to leave with what is not written down: %+v", r.Error)
+		}
+		if retired {
+			decode[protocol.RetireAnswer](t, l.retire(newID()))
+			view, err := s.dir.Read()
+			if err != nil || view.Snapshot.CleanupError == nil || view.Snapshot.CleanupError.Stage != "output" {
+				t.Errorf("%+v, %v", view.Snapshot, err)
+			}
+			free()
+			continue
+		}
+		a.conn.Close()
+		l.conn.Close() // it would leave now
+		free()
+		eventually(t, "the guardian to leave", func() bool {
+			_, held, err := s.dir.Holder(sessiondir.GuardianLock)
+			if err != nil {
+				t.Fatal(err)
+			}
+			return !held
+		})
+		s.reach().conn.Close()
+		since := int64(0)
+		if got := s.attach(protocol.AttachRequest{Since: &since}).toEnd(); !strings.HasSuffix(string(got.output), strings.Repeat("0123456\n", 5000)) {
+			t.Errorf("%d bytes, ending with %.30q", len(got.output), got.output[max(0, len(got.output)-30):])
+		}
+	}
+}
+
 func TestAnswersReachAClientThatHasClosedItsSide(t *testing.T) {
 	s := newSession(t)
 	l := s.dial()

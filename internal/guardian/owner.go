@@ -62,8 +62,8 @@ func (o *owner) watch(s *session) {
 		case <-*o.heard.Load():
 		case <-time.After(flushPatience):
 		}
-		o.flush()
-		s.post(ownerGone{gone})
+		_, err := o.flush()
+		s.post(ownerGone{seen: gone, unwritten: err != nil && !errors.Is(err, output.ErrStopped)})
 	}()
 }
 
@@ -161,8 +161,12 @@ func (s *session) outputEnd() int64 {
 }
 
 // ownerGone is the owner's death, for whatever reason: what it made durable is
-// the truth, and nothing else will come. seen is when it was seen; 0: it was not.
-type ownerGone struct{ seen time.Duration }
+// the truth, and nothing else will come.
+type ownerGone struct {
+	seen time.Duration // since boot; 0: it was not
+	// unwritten: the end of the output has found no room in the log.
+	unwritten bool
+}
 
 func (e ownerGone) handle(s *session) {
 	outcome, err := s.dir.Outcome()
@@ -182,14 +186,50 @@ func (e ownerGone) handle(s *session) {
 		s.answerStart()
 	}
 	s.term.close()
-	if s.owner != nil {
-		s.owner.close()
+	if o := s.owner; o != nil && e.unwritten {
+		s.unwritten = o
+		s.board.holding.Store(true)
+		go o.empty(s)
+	} else if o != nil {
+		s.term.forget()
+		o.close()
 	}
 	s.owner, s.seeking = nil, false
 	s.board.silent.Store(false)
 	s.queue.ownerGone(s)
 	s.finishRetirement()
 	s.then(func(bool) { s.board.changes.wake() })
+}
+
+// empty brings the last output of a dead owner into the log as soon as there is room
+// for it: nobody else holds it any more.
+func (o *owner) empty(s *session) {
+	for {
+		select {
+		case <-time.After(time.Second):
+		case <-s.left:
+			return
+		}
+		if _, err := o.flush(); err == nil || errors.Is(err, output.ErrStopped) {
+			o.capture.Sync()
+			s.post(emptied{o})
+			return
+		}
+	}
+}
+
+// emptied says that the log has got what it had no room for.
+type emptied struct{ owner *owner }
+
+func (e emptied) handle(s *session) {
+	s.unwritten = nil
+	s.board.holding.Store(false)
+	s.term.forget()
+	e.owner.close()
+	s.then(func(bool) { s.board.changes.wake() })
+	if s.departs {
+		s.after(0, leave{s.successor})
+	}
 }
 
 // flushPatience bounds how long the end waits for a log that cannot be written.

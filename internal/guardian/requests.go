@@ -169,8 +169,9 @@ func (e leave) handle(s *session) {
 	// A start would be lost with us until there is an owner to go on with it, and so
 	// would be what could not be written down.
 	starting := s.launch != nil && !s.launch.answered
-	if s.departs = starting || s.fault != nil && !errors.Is(s.fault, errRemoved); s.departs {
-		s.log.Info("asked to leave, and not yet", "starting", starting, "fault", fmt.Sprint(s.fault))
+	unwritten := s.unwritten != nil || s.fault != nil
+	if s.departs = starting || unwritten && !errors.Is(s.fault, errRemoved); s.departs {
+		s.log.Info("asked to leave, and not yet", "starting", starting, "unwritten", unwritten, "fault", fmt.Sprint(s.fault))
 		return
 	}
 	s.then(func(bool) { s.leaveSoon() })

@@ -18,6 +18,7 @@ func (s *session) retireSession(m *mutation) {
 		s.settleNow(m, protocol.RetireAnswer{MutationID: m.id, Record: s.state.Record})
 		s.then(func(bool) { s.leaveSoon() })
 	case s.state.State == lifecycle.New, s.state.State.Final() && s.ownerless():
+		s.noteLostOutput()
 		s.step(lifecycle.Event{Kind: lifecycle.Retire})
 		s.step(lifecycle.Event{Kind: lifecycle.EndTerminal})
 		s.settleNow(m, protocol.RetireAnswer{MutationID: m.id, Record: s.state.Record})

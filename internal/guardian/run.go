@@ -147,6 +147,9 @@ func (g *guardian) leave() {
 	o := g.session.owner
 	g.endpoint.close(o != nil)
 	g.server.shut()
+	if dead := g.session.unwritten; dead != nil {
+		dead.close()
+	}
 	if o == nil {
 		return
 	}

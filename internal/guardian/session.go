@@ -38,6 +38,8 @@ type session struct {
 	// not, or there was none.
 	ownerGone time.Duration
 	seeking   bool // an owner lives and is not reached
+	// unwritten is a dead owner whose last output waits for room in the log.
+	unwritten *owner
 	// continued: the owner was, and has said nothing since.
 	continued bool
 	signals   map[protocol.MutationID]sessiondir.SignalIntent // admitted, not completed

@@ -72,12 +72,17 @@ func (t *terminal) conclude() {
 	t.turns.wake()
 }
 
-// close lets the master go. What was captured stays readable.
+// close lets the master go.
 func (t *terminal) close() {
 	t.input.close()
 	t.mu.Lock()
 	t.master = nil
 	t.mu.Unlock()
+	t.turns.wake()
+}
+
+// forget lets the capture go. What was captured stays readable.
+func (t *terminal) forget() {
 	t.capture.Store(nil)
 	t.turns.wake()
 }

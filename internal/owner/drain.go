@@ -20,6 +20,9 @@ const (
 	// drainTime is how long capture may have taken, not counting the time in
 	// which it could not write.
 	drainTime = 2 * time.Second
+	// maxUnheld looks take a fifth of a second, which is longer than a process that
+	// is only looking is kept from running.
+	maxUnheld = 50
 )
 
 // drain judges when the output of an ended target is complete. Others move the
@@ -32,6 +35,7 @@ type drain struct {
 	looked  time.Time
 	moved   time.Time // when bytes were last seen to move
 	looks   int
+	unheld  int // looks at a terminal that is open and that nobody was found to hold
 	failure error
 }
 
@@ -102,12 +106,25 @@ func (d *drain) step(o *owner) *lifecycle.DrainReport {
 		return d.finish(o, lifecycle.DrainFailed)
 	case !in && hup:
 		return d.finish(o, lifecycle.DrainEOF)
+	case !in && d.passing(o):
+		return nil
 	case !in:
 		return d.finish(o, lifecycle.DrainEmpty)
 	case d.taken-d.base >= drainBytes, d.active >= drainTime:
 		return d.finish(o, lifecycle.DrainCut)
 	}
 	return nil
+}
+
+// passing tells that the terminal is kept open by nobody who can be named: whoever
+// reads a link of /proc/PID/fd holds that file for the moment, also past its last
+// close. A holder that may not be looked at costs these few looks.
+func (d *drain) passing(o *owner) bool {
+	if _, holders := census(o.in.slaveRdev); holders > 0 || d.unheld == maxUnheld {
+		return false
+	}
+	d.unheld++
+	return true
 }
 
 // advance counts what was taken, and the time only while something is: a full

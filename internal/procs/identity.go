@@ -65,6 +65,12 @@ func (id Identity) Alive() bool {
 	return err == nil && st.start == id.Start && !st.dead()
 }
 
+// Stopped tells whether the process is stopped, by a signal or a tracer.
+func (id Identity) Stopped() bool {
+	st, err := readStat(id.PID)
+	return err == nil && st.start == id.Start && (st.state == 'T' || st.state == 't')
+}
+
 // stat is what this package needs of /proc/PID/stat.
 type stat struct {
 	state   byte

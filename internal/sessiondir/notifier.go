@@ -27,8 +27,9 @@ const (
 	outputEvents = unix.IN_MODIFY | unix.IN_CREATE | unix.IN_MOVED_TO | unix.IN_ONLYDIR
 	rootEvents   = unix.IN_CREATE | unix.IN_MOVED_TO | unix.IN_MOVED_FROM | unix.IN_DELETE | unix.IN_ONLYDIR
 
-	// How long a lock whose file was just closed may still look held.
-	releaseTries = 20
+	// How long a lock whose file was just closed, or whose holder has just ended, may
+	// still look held.
+	releaseTries = 200
 	releasePause = time.Millisecond
 )
 
@@ -65,7 +66,7 @@ const (
 type watched struct {
 	dir     *Dir
 	holders [2]*armed // of locks()
-	closed  bool      // a lock file was closed since it was looked at
+	closed  bool      // a lock file was closed, or a holder ended, since it was looked at
 }
 
 func locks() [2]string { return [2]string{GuardianLock, OwnerLock} }
@@ -253,15 +254,19 @@ func (n *notifier) arm(h *hits) error {
 				return err
 			}
 		}
+		if w.closed { // whoever has read since then may have found the lock still held
+			h.add(w.dir.ID())
+		}
 		w.closed = false
 	}
 	return nil
 }
 
-// holder is zero if there is none or it is not known. Normally a holder that ends
-// is seen through its pidfd, which is when its locks are free. Of one that never
-// noted itself only the closing of the file is seen, and that comes just before
-// the lock is free (__fput in the kernel): then it is worth a moment.
+// holder is zero if there is none or it is not known. A holder that ends is seen
+// through its pidfd, one that never noted itself only through the closing of the
+// file. That comes just before the lock is free (__fput in the kernel), and whoever
+// looks through /proc/PID/fd at the file holds it past its holder's end: both are
+// worth a moment.
 func (w *watched) holder(lock string) (procs.Identity, error) {
 	for try := 0; ; try++ {
 		id, held, err := w.dir.Holder(lock)
@@ -336,7 +341,7 @@ func (n *notifier) collect(poll int, h *hits) error {
 				}
 			} else if a := n.pids[e.Fd]; a != nil {
 				n.disarm(a)
-				n.stale[a.of] = true
+				n.stale[a.of], a.of.closed = true, true
 				h.add(a.of.dir.ID())
 			}
 		}

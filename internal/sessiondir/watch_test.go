@@ -13,6 +13,7 @@ import (
 
 	"github.com/seed-8e62c83d/mur/internal/journal"
 	"github.com/seed-8e62c83d/mur/internal/lifecycle"
+	"github.com/seed-8e62c83d/mur/internal/procs"
 	"github.com/seed-8e62c83d/mur/internal/protocol"
 )
 
@@ -113,6 +114,27 @@ func TestDeathOfAHolderEndsAWait(t *testing.T) {
 	c.kill()
 	must(t, late.Wait(bounded(t)))
 	until(t, d, w, func(v *View) bool { return !v.OwnerLive })
+}
+
+// The kernel tells of the closing before it gives the lock back (__fput): a reader
+// may look between the two.
+func TestALockThatIsFreeOnlyAfterItsClosingWasReadEndsAWait(t *testing.T) {
+	d := create(t, newRoot(t), newID(), CreateOptions{})
+	k := keep(t, d)
+	k.lock(OwnerLock)
+	w := watch(t, d)
+	f, err := os.OpenFile(filepath.Join(d.Path(), OwnerLock), os.O_WRONLY, 0)
+	must(t, err)
+	f.Close()
+	must(t, w.Wait(bounded(t)))
+	if !read(t, d).OwnerLive {
+		t.Fatal("not held")
+	}
+	must(t, procs.Unlock(k.locks[OwnerLock])) // nothing tells of it
+	must(t, w.Wait(bounded(t)))
+	if read(t, d).OwnerLive {
+		t.Error("still held")
+	}
 }
 
 func TestNoChangeIsLostBetweenReadAndWait(t *testing.T) {
