@@ -118,6 +118,12 @@ func (s *Session) unreachable(ctx context.Context, last error) error {
 
 // guardianLost ends a stream whose guardian has gone and that found no other.
 func guardianLost(id string, cause error) error {
+	if errors.Is(cause, sessiondir.ErrNotFound) {
+		return &Error{
+			Code: CodeNoSession, Retry: RetryNever, Hint: "mur ls", cause: cause,
+			Message: "the directory of " + id + " was removed; the session is hung up on",
+		}
+	}
 	return &Error{
 		Code: CodeGuardianLost, Retry: RetryLater, Hint: "mur show " + id, cause: cause,
 		Message: "guardian lost, and no other can be reached; the session goes on: " + cause.Error(),

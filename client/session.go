@@ -64,8 +64,7 @@ type Status struct {
 	// GuardianPID and OwnerPID are 0 when no such process lives.
 	GuardianPID, OwnerPID     int
 	GuardianAlive, OwnerAlive bool
-	// GuardianStopped: it lives and is stopped (SIGSTOP), so nothing is recorded or
-	// answered until it is continued or replaced (Recover with Force).
+	// GuardianStopped: it lives and is stopped (SIGSTOP), see StoppedGuardian.
 	GuardianStopped bool
 	Created         time.Time
 	OutputEnd       int64
@@ -77,7 +76,7 @@ type Status struct {
 // Snapshot reads the session without starting anything.
 func (s *Session) Snapshot(ctx context.Context) (Status, error) {
 	st, err := s.fromFiles()
-	if err != nil || !st.GuardianAlive {
+	if err != nil || !st.GuardianAlive || st.GuardianStopped {
 		return st, err
 	}
 	ctx, cancel := context.WithTimeout(ctx, livePatience)
@@ -94,6 +93,17 @@ func (s *Session) Snapshot(ctx context.Context) (Status, error) {
 		st.Durable = live.Durable
 	}
 	return st, nil
+}
+
+// StoppedGuardian is the pid of a guardian that is stopped (SIGSTOP, a debugger): until
+// it is continued or replaced (Recover with Force) nothing is recorded or answered. 0:
+// there is none, or it runs. Nothing is asked of the guardian.
+func (s *Session) StoppedGuardian() int {
+	id, held, err := s.dir.Holder(sessiondir.GuardianLock)
+	if err != nil || !held || !id.Stopped() {
+		return 0
+	}
+	return id.PID
 }
 
 func (s *Session) fromFiles() (Status, error) {

@@ -53,7 +53,7 @@ func runCreate(ctx context.Context, d *deps, o createOptions) error {
 		return o.late(cannot("create", "a session", d.nameInUse(ctx, c, err)))
 	}
 	defer s.Close()
-	return d.printCreated(ctx, s, o.mutation)
+	return d.printCreated(ctx, s, o.mutation, nil)
 }
 
 // nameInUse finds what to do about a name that another session has.
@@ -77,11 +77,12 @@ func (d *deps) nameInUse(ctx context.Context, c *client.Client, err error) error
 // createdJSON is a session with what a program needs to control it.
 type createdJSON struct {
 	sessionJSON
-	Op     string `json:"op"`
-	Socket string `json:"socket"`
+	Op       string `json:"op"`
+	Replayed *bool  `json:"replayed,omitempty"` // of start only
+	Socket   string `json:"socket"`
 }
 
-func (d *deps) printCreated(ctx context.Context, s *client.Session, m mutation) error {
+func (d *deps) printCreated(ctx context.Context, s *client.Session, m mutation, replayed *bool) error {
 	if !m.json {
 		_, err := fmt.Fprintln(d.stdout, s.ID())
 		return err
@@ -90,5 +91,5 @@ func (d *deps) printCreated(ctx context.Context, s *client.Session, m mutation) 
 	if err != nil {
 		return cannot("read", called(s), err)
 	}
-	return writeJSON(d.stdout, createdJSON{sessionJSON: sessionAsJSON(st), Op: m.id.String(), Socket: s.Socket()})
+	return writeJSON(d.stdout, createdJSON{sessionJSON: sessionAsJSON(st), Op: m.id.String(), Replayed: replayed, Socket: s.Socket()})
 }

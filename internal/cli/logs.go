@@ -89,6 +89,7 @@ func runLogs(ctx context.Context, d *deps, name string, o logsOptions) error {
 		return ended
 	}
 	if o.follow {
+		defer d.tellStopped(ctx, s)()
 		return cannot("read", name, s.FollowLog(ctx, o.since, each))
 	}
 	if err := s.ReadLog(o.since, each); err == nil || !errors.Is(err, io.EOF) {

@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"slices"
@@ -79,6 +80,11 @@ func runLs(ctx context.Context, d *deps, o lsOptions) error {
 	default:
 		if err := d.printSessions(shown, short); err != nil {
 			return err
+		}
+		for _, st := range shown {
+			if st.GuardianStopped {
+				d.sayStopped(cmp.Or(st.Name, short[st.Session]), st.GuardianPID)
+			}
 		}
 	}
 	return unread

@@ -106,7 +106,14 @@ func (p *pairs) processes(st client.Status) {
 	}
 	p.add("target pid", pid(st.TargetPID, st.TargetPID != 0 && !st.State.Final()))
 	p.add("owner pid", pid(st.OwnerPID, st.OwnerAlive))
-	p.add("guardian pid", pid(st.GuardianPID, st.GuardianAlive))
+	guardian := pid(st.GuardianPID, st.GuardianAlive)
+	switch {
+	case st.GuardianStopped:
+		guardian += ", stopped: nothing is recorded or answered; mur recover --force ends that"
+	case st.GuardianAlive && st.Live == nil:
+		guardian += ", did not answer at once"
+	}
+	p.add("guardian pid", guardian)
 }
 
 func (p *pairs) live(st client.Status) {

@@ -94,13 +94,13 @@ func runStart(ctx context.Context, d *deps, args []string, plain bool, o startOp
 	if l.spec.Size = size; size == nil && !o.detach {
 		l.spec.Size = (&console{in: terminal(d.stdin), out: terminal(d.stdout)}).size()
 	}
-	s, err := d.launch(ctx, l, o)
+	s, replayed, err := d.launch(ctx, l, o)
 	if err != nil {
 		return err
 	}
 	defer s.Close()
 	if o.detach {
-		return d.printCreated(ctx, s, o.mutation)
+		return d.printCreated(ctx, s, o.mutation, &replayed)
 	}
 	record, err := d.view(ctx, s, viewOptions{keys: keys, keyName: o.detachKey, since: sensible, keepSize: size != nil, begin: true})
 	if err != nil || record == nil {
@@ -109,37 +109,38 @@ func runStart(ctx context.Context, d *deps, args []string, plain bool, o startOp
 	return statusOf(l.name, record)
 }
 
-// launch makes the session and starts it, both as the same operation.
-func (d *deps) launch(ctx context.Context, l *launch, o startOptions) (*client.Session, error) {
+// launch makes the session and starts it, both as the same operation. replayed: that
+// was done before.
+func (d *deps) launch(ctx context.Context, l *launch, o startOptions) (s *client.Session, replayed bool, err error) {
 	c, err := d.client()
 	if err != nil {
-		return nil, err
+		return nil, false, err
 	}
 	ctx, cancel := o.context(ctx)
 	defer cancel()
-	s, err := c.Create(ctx, client.CreateOptions{Op: o.id, Name: string(o.name)})
+	s, err = c.Create(ctx, client.CreateOptions{Op: o.id, Name: string(o.name)})
 	if err != nil {
 		o.interrupted(ctx, d)
-		return nil, o.late(cannot("create a session for", l.name, d.nameInUse(ctx, c, err)))
+		return nil, false, o.late(cannot("create a session for", l.name, d.nameInUse(ctx, c, err)))
 	}
 	if err := l.finish(s); err != nil {
 		s.Close()
-		return nil, err
+		return nil, false, err
 	}
 	r, err := s.Start(ctx, o.id, l.spec)
 	if err != nil {
 		o.interrupted(ctx, d)
 		s.Close()
-		return nil, o.late(o.repeatable(cannot("start", l.name, err)))
+		return nil, false, o.late(o.repeatable(cannot("start", l.name, err)))
 	}
 	warn(d, r)
 	if f := r.Answer.Error; r.Answer.State == client.StateLaunchFailed && f != nil {
 		defer s.Close()
 		failed := launchFailed(l.name, f).(*failure)
 		failed.hint = "mur show " + called(s)
-		return nil, failed
+		return nil, false, failed
 	}
-	return s, nil
+	return s, r.Replayed, nil
 }
 
 // finish completes a capsule's launch with what depends on the session.
@@ -170,7 +171,7 @@ func umask() *int {
 // planProgram prepares a plain program: environment, directory and PATH are the
 // caller's.
 func (d *deps) planProgram(args []string, o startOptions) (*launch, error) {
-	if len(args) == 0 {
+	if len(args) == 0 || args[0] == "" {
 		return nil, usage("cannot start: no program after --")
 	}
 	if set := o.capsule.given(); set != "" {

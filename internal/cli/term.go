@@ -26,7 +26,7 @@ With --grace the session is swept if the target has not ended by then, whatever
 becomes of guardian and client meanwhile; --grace alone is 10 seconds. What the
 target leaves behind when it ends in time is not touched.`,
 		Example:           "  mur term work\n  mur term --grace=1m work",
-		Args:              exactly(1),
+		Args:              func(cmd *cobra.Command, args []string) error { return oneSession(cmd, args, o.grace) },
 		ValidArgsFunction: d.completeCurrent,
 		RunE:              func(cmd *cobra.Command, args []string) error { return runTerm(cmd.Context(), d, args[0], o) },
 	}
@@ -34,6 +34,20 @@ target leaves behind when it ends in time is not touched.`,
 	cmd.Flags().DurationVar(&o.grace, "grace", 0, "sweep if it has not ended after this `duration`")
 	cmd.Flags().Lookup("grace").NoOptDefVal = "10s"
 	return cmd
+}
+
+// oneSession also knows what becomes of "--grace 5s work": the value of a flag that
+// may do without one is joined to it.
+func oneSession(cmd *cobra.Command, args []string, grace time.Duration) error {
+	if len(args) == 2 && grace > 0 {
+		for i, arg := range args {
+			if _, err := time.ParseDuration(arg); err == nil {
+				return fail(causeUsage, fmt.Sprintf("mur term --grace=%s %s", arg, quoted(args[1-i:2-i])),
+					"cannot run %s: the time belongs to --grace, joined by =", cmd.CommandPath())
+			}
+		}
+	}
+	return exactly(1)(cmd, args)
 }
 
 type termOptions struct {

@@ -74,6 +74,10 @@ func otherName(name, session string) string {
 		return "mur sweep " + session
 	case "list", "list-sessions":
 		return "mur ls"
+	case "log":
+		return "mur logs " + session
+	case "detach":
+		return `mur help attach: the key ctrl-\ d detaches`
 	case "new", "new-session", "open", "spawn", "launch", "begin":
 		return "mur start"
 	case "exec", "sh", "bash":

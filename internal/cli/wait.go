@@ -65,6 +65,7 @@ func runWait(ctx context.Context, d *deps, names []string, o waitOptions) error 
 			return err
 		}
 		defer s.Close()
+		defer d.tellStopped(ctx, s)()
 		go func() {
 			st, err := s.WaitEnd(ctx)
 			ends <- ending{index: i, name: name, st: st, err: err}

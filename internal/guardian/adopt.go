@@ -318,7 +318,6 @@ func (e channelLost) handle(s *session) {
 	if s.owner == nil || s.owner.conn != e.conn {
 		return
 	}
-	s.log.Warn("the channel to the owner was lost")
 	go func() {
 		for {
 			h, err := reach(s.dir, s.spawner.self, nil, 0)
@@ -346,6 +345,7 @@ func (e channelFound) handle(s *session) {
 		e.heir.close()
 		return
 	}
+	s.log.Warn("the channel to the owner was lost, and there is another")
 	s.owner.conn.Close()
 	s.owner.conn = e.heir.conn
 	for _, f := range []*os.File{e.heir.master, e.heir.pipeR, e.heir.pipeW, e.heir.listener} {

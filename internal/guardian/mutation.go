@@ -1,7 +1,6 @@
 package guardian
 
 import (
-	"fmt"
 	"time"
 
 	"github.com/seed-8e62c83d/mur/internal/lifecycle"
@@ -39,8 +38,11 @@ func (m *mutation) handle(s *session) {
 		s.waiting[m.id] = append(s.waiting[m.id], m)
 		s.expire(m)
 	case receipts.Conflict:
-		s.refuse(m, protocol.Refuse(protocol.CodeConflict,
-			"cannot "+string(m.op)+": the operation id was used before for something else"))
+		why := "cannot " + string(m.op) + ": the operation id was used before for something else"
+		if m.op == protocol.OpStart {
+			why += " (of a start everything counts: program, arguments, environment, directory, umask, size)"
+		}
+		s.refuse(m, protocol.Refuse(protocol.CodeConflict, why))
 	default:
 		if err := s.book.Room(string(m.op)); err != nil {
 			s.refuse(m, protocol.Refuse(protocol.CodeReceiptsFull, "cannot "+string(m.op)+": "+err.Error()))
@@ -146,7 +148,7 @@ func (s *session) complete(id protocol.MutationID, answer any) {
 		}
 		delete(s.waiting, id)
 		if r, ok := s.book.Get(id); ok {
-			s.log.Info("mutation", "op", id.String(), "verb", r.Op, "answer", fmt.Sprintf("%+v", answer))
+			s.log.Info("mutation", "op", id.String(), "verb", r.Op, "answer", answer)
 		}
 	})
 }

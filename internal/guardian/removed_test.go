@@ -115,6 +115,41 @@ func TestARemovedDirectoryHangsUpAfterTheLastClient(t *testing.T) {
 	}
 }
 
+func TestTheEndIsToldToWhoeverIsConnectedToARemovedDirectory(t *testing.T) {
+	s := newSession(t)
+	a := s.attach(protocol.AttachRequest{})
+	l := s.dial()
+	f := s.family(l.run("echo up; read go; echo bye; exit 3").TargetPID)
+	a.waitOutput("up")
+	s.remove()
+	eventually(t, "the session to be called not durable", func() bool { return l.status().NotDurable != "" })
+	if r := l.call(protocol.InputRequest{Head: l.head(protocol.OpInput), Bytes: []byte("go\n")}); r.Error != nil {
+		t.Fatal(r.Error)
+	}
+	got := a.toEnd()
+	if r := got.end.Record; r == nil || r.ExitCode == nil || *r.ExitCode != 3 || !strings.Contains(string(got.output), "bye") {
+		t.Errorf("%q, %+v", got.output, got.end)
+	}
+	l.conn.Close()
+	eventually(t, "the end of all", func() bool { return !living(f.guardian) && !living(f.owner) })
+}
+
+// The first piece of output needs a file, which can never be made.
+func TestOutputThatHasNoFileToGoToHangsUp(t *testing.T) {
+	s := newSession(t)
+	path, open := gate(t)
+	a := s.attach(protocol.AttachRequest{})
+	l := s.dial()
+	f := s.family(l.run(fmt.Sprintf("read x <%s; echo up; exec sleep 500", path)).TargetPID)
+	s.remove()
+	eventually(t, "the session to be called not durable", func() bool { return l.status().NotDurable != "" })
+	open()
+	if got := a.toEnd(); got.end.Error == nil || got.end.Error.Code != protocol.CodeLeaving {
+		t.Errorf("%+v", got.end)
+	}
+	eventually(t, "the end of all", func() bool { return !living(f.guardian) && !living(f.owner) && !living(f.target) })
+}
+
 func TestARemovedDirectoryHangsUpOnAnIdleSession(t *testing.T) {
 	s := newSession(t)
 	l := s.dial()

@@ -163,10 +163,15 @@ func (g *guardian) leave() {
 // came for one that wants an answer again, or too late.
 const retiredIdle = 2 * time.Second
 
+// overslept is by how much a pause is longer when the guardian, or the machine, was
+// stopped over it.
+const overslept = time.Second
+
 // leaveWhenIdle ends a guardian that nobody is connected to and whose session
 // writes nothing. A session that is not started stays with it: nobody else could
 // start the next; so does one that has not written everything down. One whose
-// directory was removed does not wait.
+// directory was removed does not wait, and leaves also with clients once the output
+// has no file to go to: nobody would see any more of it.
 func (g *guardian) leaveWhenIdle() {
 	end, since := int64(-1), time.Now()
 	removed := g.endpoint.removed
@@ -184,20 +189,29 @@ func (g *guardian) leaveWhenIdle() {
 		pause := max(rest, idle/8)
 		leaves := rest <= 0 && d.State != lifecycle.New && d.NotDurable == ""
 		if removed == nil {
-			leaves, pause = alone > 0, time.Second
+			leaves, pause = alone > 0 || g.captureFails(), time.Second
 		}
 		if leaves {
 			g.session.post(leave{})
 			return
 		}
+		began := time.Now()
 		select {
 		case <-time.After(pause):
+			if time.Since(began) > pause+overslept {
+				since = time.Now() // what has come meanwhile is taken first
+			}
 		case <-removed:
 			removed = nil
 		case <-g.session.left:
 			return
 		}
 	}
+}
+
+func (g *guardian) captureFails() bool {
+	c := g.session.term.capture.Load()
+	return c != nil && c.State().Err != nil
 }
 
 func (g *guardian) outputEnd() int64 {

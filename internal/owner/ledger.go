@@ -57,10 +57,12 @@ func (l *ledger) flush() error {
 		return nil
 	}
 	l.cause = l.write()
-	if l.cause != nil {
+	// What nobody can ever read need not be durable.
+	if l.cause != nil && !sessiondir.Removed(l.dir) {
 		l.nextTry = time.Now().Add(retryEvery)
 		return l.cause
 	}
+	l.cause = nil
 	for _, r := range l.pending {
 		l.durable.Add(r)
 	}

@@ -149,7 +149,7 @@ func TestManyWritersMakeOneEntry(t *testing.T) {
 	var wg sync.WaitGroup
 	for range 8 {
 		wg.Go(func() {
-			p, err := compileCached(context.Background(), tinyModule(), openCache(dir, "digest"))
+			p, err := compileCached(context.Background(), tinyModule(), openCache(dir, "digest"), func() {})
 			if err != nil {
 				t.Error(err)
 				return

@@ -6,6 +6,7 @@ import (
 	"os"
 	"runtime"
 	"runtime/debug"
+	"sync"
 	"time"
 
 	"github.com/seed-8e62c83d/mur/internal/capsule"
@@ -59,13 +60,12 @@ func compile(ctx context.Context, c *capsule.Capsule, dir string, compiling func
 		p   *program
 		err error
 	}
-	done := make(chan outcome, 1)
+	done, missed := make(chan outcome, 1), make(chan struct{})
 	go func() {
-		p, err := compileCached(ctx, c.Module, openCache(dir, c.Digest))
+		p, err := compileCached(ctx, c.Module, openCache(dir, c.Digest), sync.OnceFunc(func() { close(missed) }))
 		done <- outcome{p, err}
 	}()
-	notice := time.NewTimer(compilingNotice)
-	defer notice.Stop()
+	var notice <-chan time.Time
 	shown := false
 	defer func() {
 		if shown {
@@ -81,7 +81,9 @@ func compile(ctx context.Context, c *capsule.Capsule, dir string, compiling func
 				debug.FreeOSMemory()
 			}
 			return o.p, o.err
-		case <-notice.C:
+		case <-missed:
+			missed, notice = nil, time.After(compilingNotice)
+		case <-notice:
 			if compiling != nil {
 				shown = true
 				compiling(true)
@@ -100,8 +102,9 @@ func compile(ctx context.Context, c *capsule.Capsule, dir string, compiling func
 	}
 }
 
-// compileCached compiles with the cache, and without it when that goes wrong in any way.
-func compileCached(ctx context.Context, module []byte, c *cache) (*program, error) {
+// compileCached compiles with the cache, and without it when that goes wrong in any way. missed is called when the
+// machine code is not there yet; what follows takes its time.
+func compileCached(ctx context.Context, module []byte, c *cache, missed func()) (*program, error) {
 	if c != nil {
 		if dir, ok := c.lookup(); ok {
 			if p, err := compileIn(ctx, module, dir); err == nil {
@@ -109,6 +112,7 @@ func compileCached(ctx context.Context, module []byte, c *cache) (*program, erro
 			}
 			c.discard()
 		}
+		missed()
 		if scratch, err := c.scratch(); err == nil {
 			p, err := compileIn(ctx, module, scratch)
 			if err == nil {
@@ -118,6 +122,7 @@ func compileCached(ctx context.Context, module []byte, c *cache) (*program, erro
 			_ = os.RemoveAll(scratch)
 		}
 	}
+	missed()
 	return compileIn(ctx, module, "")
 }
 

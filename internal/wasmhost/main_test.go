@@ -277,7 +277,7 @@ func runnerCmd(t *testing.T, job runnerJob) *process {
 	if job.Module == "" {
 		job.Module = path
 		// Fill the cache here, so that the timing of a test is not the compiler's.
-		p, err := compileCached(context.Background(), module, openCache(cacheDir, testCapsule(nil, module).Digest))
+		p, err := compileCached(context.Background(), module, openCache(cacheDir, testCapsule(nil, module).Digest), func() {})
 		if err != nil {
 			t.Fatal(err)
 		}
