@@ -171,7 +171,9 @@ func Fold(d Durable, ev Evidence) (Durable, []Effect) {
 		return d, nil
 	}
 	if ev.Outcome != nil {
-		s.replay(*ev.Outcome)
+		o := *ev.Outcome
+		o.Drain = o.Drain.until(ev.Output)
+		s.replay(o)
 	}
 	if ev.OwnerHeld && ev.SameBoot {
 		return s.d, s.effects
@@ -179,6 +181,19 @@ func Fold(d Durable, ev Evidence) (Durable, []Effect) {
 	s.loseOwner(ev)
 	s.step(Event{Kind: EndTerminal})
 	return s.d, s.effects
+}
+
+// until is the report of an owner corrected by the log. The owner only looks at what
+// another process reads, and may see a terminal empty that is not (n_tty gives what
+// it queues to the reader first); where nobody was left who could write, what is in
+// the log is the target's.
+func (r *DrainReport) until(output int64) *DrainReport {
+	if r == nil || r.Holders+r.Descendants > 0 || output <= r.EndOffset {
+		return r
+	}
+	exact := *r
+	exact.EndOffset = output
+	return &exact
 }
 
 // replay steps through what the owner recorded, in the order in which it happened.

@@ -72,11 +72,34 @@ func TestAStartWithoutAnOwnerThatRanIsLostWhenNoExitIsKnown(t *testing.T) {
 
 func TestAStartWithoutAnOwnerTakesTheExitFromTheOutcome(t *testing.T) {
 	got, _ := Fold(sessionIn(t, Reserved), ownerGone(written(launching(), running(), exited(19), drained())))
-	if got.State != Ended || *got.Record.ExitCode != 19 || got.Record.EndOffset != 8 || got.Record.Drain != DrainEOF {
+	if got.State != Ended || *got.Record.ExitCode != 19 || got.Record.Drain != DrainEOF {
 		t.Errorf("got %+v with %+v", got, got.Record)
 	}
 	if !got.TerminalSessionEnded {
 		t.Error("the lock is free and the terminal session is not ended")
+	}
+}
+
+// The owner may have looked too early; what others write later is not the target's.
+func TestTheOutputEndsWithTheLogWhereNobodyElseCouldWrite(t *testing.T) {
+	left := func(holders, descendants int) OutcomeRecord {
+		r := drained()
+		r.Drain.Holders, r.Drain.Descendants = holders, descendants
+		return r
+	}
+	for _, c := range []struct {
+		drain OutcomeRecord
+		want  int64
+	}{{left(0, 0), 33}, {left(1, 1), 8}, {left(0, 1), 8}} {
+		got, _ := Fold(sessionIn(t, Running), ownerGone(written(launching(), running(), exited(0), c.drain)))
+		if got.State != Ended || got.Record.EndOffset != c.want {
+			t.Errorf("%+v: the end is %d, want %d", c.drain.Drain, got.Record.EndOffset, c.want)
+		}
+	}
+	short := ownerGone(written(launching(), running(), exited(0), left(0, 0)))
+	short.Output = 5
+	if got, _ := Fold(sessionIn(t, Running), short); got.Record.EndOffset != 8 {
+		t.Errorf("a log that ends before: the end is %d", got.Record.EndOffset)
 	}
 }
 

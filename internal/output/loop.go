@@ -215,14 +215,23 @@ func (l *loop) due() bool {
 // discipline, it shows nothing and yet more is there. Only who reads can know.
 //
 // A full pipe looks like an empty terminal, and few bytes can fill it; so it is
-// emptied until nothing comes any more.
+// emptied until nothing comes any more. And even who reads can find nothing once
+// where there is more: a worker of the kernel that found no room a moment ago begins
+// anew only when it has ended, and the reader waits for its end, not for the new
+// beginning (flush_work of a work that queues itself). A second look waits for that.
 func (l *loop) takeAll() (full bool) {
+	const looks = 2
+	empty := 0
 	for first := l.log.end + l.pending; l.log.end+l.pending-first < takeAllBytes; {
 		before := l.log.end + l.pending
 		full = l.take()
 		if !full && l.log.end+l.pending == before {
-			return false
+			if empty++; empty == looks {
+				return false
+			}
+			continue
 		}
+		empty = 0
 		l.flush()
 		if !l.retryAt.IsZero() {
 			return full // it cannot be written
