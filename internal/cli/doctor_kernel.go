@@ -25,7 +25,7 @@ func examineKernel() []finding {
 		ofInotify(machine.Inotify()),
 		ofTerminals(machine.Terminals()),
 		ofDescriptors(machine.Descriptors()),
-		unused(ofCgroup(machine.OwnCgroup())),
+		ofCgroup(machine.OwnCgroup()),
 		unused(ofLandlock(machine.Landlock())),
 	}
 }
@@ -91,7 +91,7 @@ func ofDescriptors(limit uint64, err error) finding {
 
 func ofCgroup(c machine.Cgroup, err error) finding {
 	const effect = "processes are ended one after the other, and what is left after an owner was killed cannot be proved gone"
-	const fix = "start mur from a unit of your user manager: systemd-run --user --scope --quiet mur start"
+	const fix = "start mur from a unit of your user manager (systemd-run --user --scope --quiet mur start), on Linux 5.14 or later"
 	f := finding{What: "cgroup", State: fit, Found: c.String()}
 	switch {
 	case err != nil:
@@ -100,10 +100,8 @@ func ofCgroup(c machine.Cgroup, err error) finding {
 		return worse("cgroup", degraded, f.Found, effect, fix)
 	case c.Denied != nil:
 		return worse("cgroup", degraded, f.Found+" is not ours: "+c.Denied.Error(), effect, fix)
-	case !c.Kill:
-		return worse("cgroup", degraded, f.Found+" is ours, without cgroup.kill", effect, "use Linux 5.14 or later")
 	}
-	f.Found += " is ours, with cgroup.kill"
+	f.Found += " is ours"
 	return f
 }
 

@@ -10,6 +10,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/seed-8e62c83d/mur/internal/cgroup"
 	"github.com/seed-8e62c83d/mur/internal/machine"
 )
 
@@ -62,6 +63,7 @@ func TestWhetherSessionsOutliveTheLogoutIsToldRight(t *testing.T) {
 
 func TestWhatIsNotOkSaysWhatItMeansAndAWayOut(t *testing.T) {
 	denied := errors.New("denied")
+	own := cgroup.Place{Mount: "/m", Path: "/g", Dir: "/m/g"}
 	for _, c := range []struct {
 		f     finding
 		state fitness
@@ -79,10 +81,9 @@ func TestWhatIsNotOkSaysWhatItMeansAndAWayOut(t *testing.T) {
 		{ofDescriptors(1024, nil), fit},
 		{ofDescriptors(unix.RLIM_INFINITY, nil), fit},
 		{ofDescriptors(64, nil), degraded},
-		{ofCgroup(machine.Cgroup{Mount: "/m", Path: "/g", Dir: "/m/g", Kill: true}, nil), fit},
-		{ofCgroup(machine.Cgroup{Mount: "/m", Path: "/g", Dir: "/m/g"}, nil), degraded},
-		{ofCgroup(machine.Cgroup{Mount: "/m", Path: "/g", Dir: "/m/g", Denied: fs.ErrPermission}, nil), degraded},
-		{ofCgroup(machine.Cgroup{Mount: "/m", Path: "/../g"}, nil), degraded},
+		{ofCgroup(machine.Cgroup{Place: own}, nil), fit},
+		{ofCgroup(machine.Cgroup{Place: own, Denied: fs.ErrPermission}, nil), degraded},
+		{ofCgroup(machine.Cgroup{Place: cgroup.Place{Mount: "/m", Path: "/../g"}}, nil), degraded},
 		{ofCgroup(machine.Cgroup{}, nil), degraded},
 		{ofCgroup(machine.Cgroup{}, denied), degraded},
 		{ofLandlock(7, nil), fit},
@@ -108,7 +109,7 @@ func TestWhatIsNotOkSaysWhatItMeansAndAWayOut(t *testing.T) {
 			t.Errorf("%+v: what does it mean, and what is to be done?", f)
 		}
 	}
-	plain := unused(ofCgroup(machine.Cgroup{}, nil))
+	plain := unused(ofLandlock(0, unix.ENOSYS))
 	if plain.State != fit || plain.Effect != "" || plain.Fix != "" {
 		t.Errorf("%+v: mur does not use it", plain)
 	}

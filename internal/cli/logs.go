@@ -8,6 +8,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/seed-8e62c83d/mur/client"
+	"github.com/seed-8e62c83d/mur/internal/lifecycle"
 )
 
 type logsOptions struct {
@@ -70,6 +71,7 @@ func runLogs(ctx context.Context, d *deps, name string, o logsOptions) error {
 		w = &plain{w: d.stdout}
 	}
 	var ended error
+	mark := afterEnd(st, o.since)
 	each := func(p client.Piece) error {
 		if p.GapTo > 0 {
 			if p.Offset > 0 || o.since > 0 {
@@ -82,6 +84,13 @@ func runLogs(ctx context.Context, d *deps, name string, o logsOptions) error {
 			// The rest is what is being printed here.
 			b = b[:max(st.OutputEnd-p.Offset, 0)]
 			ended = io.EOF
+		}
+		if before := mark - p.Offset; mark >= 0 && before < int64(len(b)) {
+			if _, err := w.Write(b[:max(before, 0)]); err != nil {
+				return err
+			}
+			d.say("what follows was written after the target had ended")
+			b, mark = b[max(before, 0):], -1
 		}
 		if _, err := w.Write(b); err != nil {
 			return err
@@ -96,4 +105,14 @@ func runLogs(ctx context.Context, d *deps, name string, o logsOptions) error {
 		return cannot("read", name, err)
 	}
 	return nil
+}
+
+// afterEnd is the offset from which on the output is not the target's; -1 while that is
+// not known, or if it is none of what is asked for.
+func afterEnd(st client.Status, since int64) int64 {
+	r := st.Record
+	if r == nil || !st.State.Final() || r.Drain == lifecycle.DrainUnknown || r.Drain == lifecycle.DrainNone || since > r.EndOffset {
+		return -1
+	}
+	return r.EndOffset
 }

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"io"
 	"strconv"
+	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -158,7 +159,15 @@ func (p *pairs) record(st client.Status) {
 	}
 	gone := st.GroupConsumed || st.TerminalSessionEnded
 	if (r.Holders > 0 || r.Descendants > 0) && !gone {
-		p.add("left behind", fmt.Sprintf("processes: %d, holding the terminal: %d; mur sweep ends them", r.Descendants, r.Holders))
+		text := fmt.Sprintf("processes: %d, holding the terminal: %d", r.Descendants, r.Holders)
+		var names []string
+		for _, h := range r.HeldBy {
+			names = append(names, fmt.Sprintf("%d %s", h.PID, printable(h.Name)))
+		}
+		if len(names) > 0 {
+			text += " (" + strings.Join(names, ", ") + ")"
+		}
+		p.add("left behind", text+"; mur sweep ends them")
 	}
 }
 

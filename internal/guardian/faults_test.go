@@ -320,6 +320,7 @@ func TestASweepWithoutAnOwnerClaimsNoProof(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	s.ungroup()
 	syscall.Kill(owner.PID, syscall.SIGKILL)
 	eventually(t, "the owner's death to show", func() bool { return l.status().TerminalSessionEnded })
 	report := decode[protocol.SweepAnswer](t, l.sweep(newID()))

@@ -129,6 +129,7 @@ func makeSessionIn(t *testing.T, parent string) *session {
 			t.Logf("guardian.log:\n%s", log)
 		}
 		s.end()
+		s.dissolve()
 		dir.Close()
 		root.Close()
 	})

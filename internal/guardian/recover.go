@@ -217,12 +217,14 @@ func (s *session) settled(r receipts.Receipt) any {
 	case protocol.OpSweep:
 		s.mark(lifecycle.Event{Kind: lifecycle.Account})
 		answer := s.sweptBefore(id)
-		answer.Processes = s.remains().sweep()
+		found, proved := s.remains().sweep()
+		withFound(&answer, found, proved)
 		if answer.Proved {
 			s.mark(lifecycle.Event{Kind: lifecycle.Consume})
 		}
 		return answer
 	case protocol.OpRetire:
+		s.remains().dissolve()
 		s.mark(lifecycle.Event{Kind: lifecycle.Retire})
 		s.mark(lifecycle.Event{Kind: lifecycle.EndTerminal})
 		return protocol.RetireAnswer{MutationID: id, Record: s.state.Record}

@@ -1,10 +1,14 @@
 package guardian
 
 import (
+	"cmp"
+	"fmt"
+	"strings"
 	"time"
 
 	"github.com/seed-8e62c83d/mur/internal/lifecycle"
 	"github.com/seed-8e62c83d/mur/internal/ownerlink"
+	"github.com/seed-8e62c83d/mur/internal/procs"
 	"github.com/seed-8e62c83d/mur/internal/protocol"
 )
 
@@ -18,13 +22,13 @@ func (s *session) retireSession(m *mutation) {
 		s.settleNow(m, protocol.RetireAnswer{MutationID: m.id, Record: s.state.Record})
 		s.then(func(bool) { s.leaveSoon() })
 	case s.state.State == lifecycle.New, s.state.State.Final() && s.ownerless():
-		s.noteLostOutput()
+		s.noteGivenUp()
 		s.step(lifecycle.Event{Kind: lifecycle.Retire})
 		s.step(lifecycle.Event{Kind: lifecycle.EndTerminal})
 		s.settleNow(m, protocol.RetireAnswer{MutationID: m.id, Record: s.state.Record})
 	case s.state.State.Final():
 		if s.admit(m, func() { s.releaseOwner(m.id) }) {
-			s.noteLostOutput()
+			s.noteGivenUp()
 		}
 	default:
 		s.refuse(m, protocol.Refuse(protocol.CodeNotEnded,
@@ -32,16 +36,50 @@ func (s *session) retireSession(m *mutation) {
 	}
 }
 
-// noteLostOutput says in the record what a retirement gives up: output that could
-// not be written and that nobody will hold any more.
-func (s *session) noteLostOutput() {
-	c := s.term.capture.Load()
-	if c == nil || c.State().Err == nil {
-		return
+// noteGivenUp says in the record what a retirement gives up: output that could not be
+// written and that nobody will hold any more, and processes that nobody will watch.
+func (s *session) noteGivenUp() {
+	var stage string
+	var lost []string
+	if c := s.term.capture.Load(); c != nil && c.State().Err != nil {
+		stage = "output"
+		lost = append(lost, "the end of the output could not be written: "+c.State().Err.Error())
 	}
-	s.step(lifecycle.Event{Kind: lifecycle.FailCleanup, Failure: &lifecycle.Failure{
-		Stage: "output", Message: "the end of the output could not be written: " + c.State().Err.Error(),
-	}})
+	if left := s.survivors(); len(left) > 0 {
+		stage = cmp.Or(stage, "processes")
+		lost = append(lost, "still alive: "+strings.Join(left, ", "))
+	}
+	if stage != "" {
+		s.step(lifecycle.Event{Kind: lifecycle.FailCleanup, Failure: &lifecycle.Failure{
+			Stage: stage, Message: strings.Join(lost, "; "),
+		}})
+	}
+}
+
+// maxLeft bounds how many processes are named.
+const maxLeft = 16
+
+// survivors names the processes of the session that are known to live.
+func (s *session) survivors() []string {
+	var pids []int
+	if s.owner != nil {
+		pids, _ = procs.Descendants(s.owner.id.PID)
+	} else if r := s.remains(); r.sameBoot() {
+		pids = r.grouped()
+	}
+	var left []string
+	for _, pid := range pids {
+		id, err := procs.Of(pid)
+		if err != nil || !id.Alive() {
+			continue
+		}
+		if len(left) == maxLeft {
+			left = append(left, "and more")
+			break
+		}
+		left = append(left, fmt.Sprintf("%d (%s)", pid, named(id).Name))
+	}
+	return left
 }
 
 // releaseOwner tells the owner to leave and waits for its end; one that does not

@@ -152,7 +152,10 @@ func (s *session) take(after lifecycle.Durable, effects []lifecycle.Effect) {
 		case lifecycle.Conclude:
 			s.then(func(bool) { s.term.conclude() })
 		case lifecycle.Release:
-			s.then(func(bool) { s.leaveSoon() })
+			s.then(func(bool) {
+				s.remains().dissolve()
+				s.leaveSoon()
+			})
 		}
 	}
 }

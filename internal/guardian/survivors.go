@@ -3,15 +3,21 @@ package guardian
 import (
 	"context"
 	"os"
+	"path/filepath"
 	"slices"
 	"strings"
 	"syscall"
 	"time"
 
+	"github.com/seed-8e62c83d/mur/internal/cgroup"
 	"github.com/seed-8e62c83d/mur/internal/lifecycle"
 	"github.com/seed-8e62c83d/mur/internal/procs"
 	"github.com/seed-8e62c83d/mur/internal/protocol"
+	"github.com/seed-8e62c83d/mur/internal/sessiondir"
 )
+
+// maxSurvivors bounds a report.
+const maxSurvivors = 256
 
 // survivorPatience is how long all that is killed may take to be gone.
 const survivorPatience = 3 * time.Second
@@ -30,6 +36,9 @@ type remains struct {
 	of   lifecycle.Durable
 	born uint64        // procs.Forks before the owner was made; 0: not known
 	gone time.Duration // when its end was seen, since the machine's boot; 0: it was not
+	// group is the directory of the control group that the owner made for them; empty:
+	// none.
+	group string
 }
 
 func (s *session) remains() remains {
@@ -37,14 +46,116 @@ func (s *session) remains() remains {
 	if err != nil {
 		s.log.Warn("cannot read the owner's note", "error", err)
 	}
-	return remains{s.state, born, s.ownerGone}
+	return remains{s.state, born, s.ownerGone, s.groupDir()}
 }
 
-// sweep kills the members, or only names them: signal 0.
-func (r remains) sweep() []protocol.Swept {
-	swept := []protocol.Swept{}
+// groupDir is the session's control group as the owner recorded it, or where an owner
+// would have made it that died before it could record anything.
+func (s *session) groupDir() string {
+	name, err := sessiondir.GroupName(s.dir.ID(), s.dir.File())
+	if err != nil {
+		return ""
+	}
+	o, err := s.dir.Outcome()
+	if err != nil {
+		return ""
+	}
+	if o != nil && filepath.Base(o.Cgroup) == name {
+		return o.Cgroup
+	}
+	place, err := cgroup.Own()
+	if err != nil || place.Dir == "" || o != nil {
+		return ""
+	}
+	return filepath.Join(place.Dir, name)
+}
+
+// sameBoot tells that the machine was not restarted since the target began.
+func (r remains) sameBoot() bool {
 	boot, err := procs.BootID()
-	if err != nil || r.of.Target == nil || r.of.OwnerPID <= 1 || r.of.Target.Boot != boot {
+	return err == nil && r.of.Target != nil && r.of.Target.Boot == boot
+}
+
+// sweep kills what is left. It is proved where the processes had a control group and
+// it is empty now.
+func (r remains) sweep() (swept []protocol.Swept, proved bool) {
+	if !r.sameBoot() {
+		return []protocol.Swept{}, false
+	}
+	grouped, proved := r.sweepGroup()
+	return append(grouped, r.sweepSession()...), proved
+}
+
+// sweepGroup kills what is in the control group, and takes the group away.
+func (r remains) sweepGroup() (swept []protocol.Swept, empty bool) {
+	swept = []protocol.Swept{}
+	if r.group == "" {
+		return swept, false
+	}
+	g, err := cgroup.Open(r.group)
+	if err != nil {
+		return swept, false // its owner has taken it away, which proves nothing
+	}
+	defer g.Close()
+	pids, _ := g.Members()
+	for _, pid := range pids {
+		if id, err := procs.Of(pid); err == nil && len(swept) < maxSurvivors {
+			s := named(id)
+			s.How, s.Signal = "group", int(syscall.SIGKILL)
+			swept = append(swept, s)
+		}
+	}
+	if g.Kill() != nil || !groupEmptied(g) {
+		return swept, false
+	}
+	for i := range swept {
+		swept[i].Gone = true
+	}
+	_ = g.Dissolve()
+	return swept, true
+}
+
+// grouped are the processes in the control group.
+func (r remains) grouped() []int {
+	if r.group == "" {
+		return nil
+	}
+	g, err := cgroup.Open(r.group)
+	if err != nil {
+		return nil
+	}
+	defer g.Close()
+	pids, _ := g.Members()
+	return pids
+}
+
+// dissolve takes the control group away that a dead owner has left.
+func (r remains) dissolve() {
+	if r.group == "" {
+		return
+	}
+	if g, err := cgroup.Open(r.group); err == nil {
+		_ = g.Dissolve()
+		g.Close()
+	}
+}
+
+// emptyPause is between two looks whether a killed group is empty.
+const emptyPause = 2 * time.Millisecond
+
+func groupEmptied(g *cgroup.Group) bool {
+	for over := time.Now().Add(survivorPatience); time.Now().Before(over); <-time.After(emptyPause) {
+		if populated, err := g.Populated(); err != nil || !populated {
+			return err == nil
+		}
+	}
+	return false
+}
+
+// sweepSession kills the members of the kernel session, or only names them: signal 0.
+func (r remains) sweepSession() []protocol.Swept {
+	swept := []protocol.Swept{}
+	if r.of.OwnerPID <= 1 {
 		return swept
 	}
 	// The dead owner may still be a zombie, which nobody has reaped. A leader that
@@ -124,22 +235,33 @@ func killMember(ctx context.Context, id procs.Identity) (protocol.Swept, bool) {
 
 // searched is what a sweep without an owner has found.
 type searched struct {
-	id    protocol.MutationID
-	found []protocol.Swept
+	id     protocol.MutationID
+	found  []protocol.Swept
+	proved bool
 }
 
 func (e searched) handle(s *session) {
 	s.step(lifecycle.Event{Kind: lifecycle.Account})
 	answer := s.sweptBefore(e.id)
+	withFound(&answer, e.found, e.proved)
 	if answer.Proved {
 		s.step(lifecycle.Event{Kind: lifecycle.Consume})
 	}
-	answer.Processes = e.found
 	s.complete(e.id, answer)
+}
+
+func withFound(a *protocol.SweepAnswer, found []protocol.Swept, proved bool) {
+	a.Processes = found
+	if proved {
+		a.Proved, a.Partial = true, ""
+	}
 }
 
 // search completes a sweep that has no owner to ask, off the session's goroutine.
 func (s *session) search(id protocol.MutationID) {
 	r := s.remains()
-	go func() { s.post(searched{id, r.sweep()}) }()
+	go func() {
+		found, proved := r.sweep()
+		s.post(searched{id, found, proved})
+	}()
 }

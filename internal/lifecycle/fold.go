@@ -5,6 +5,7 @@ package lifecycle
 type OutcomeRecord struct {
 	At        int64        `json:"at"`
 	Launching bool         `json:"launching,omitempty"` // before the target is cloned
+	Cgroup    string       `json:"cgroup,omitempty"`    // with Launching: the directory of the group that was made for it
 	Running   *Process     `json:"running,omitempty"`
 	Report    *Report      `json:"report,omitempty"`
 	Failure   *Failure     `json:"failure,omitempty"` // the target could not be started
@@ -40,6 +41,7 @@ type Report struct {
 // Outcome is what the owner has made durable about its target.
 type Outcome struct {
 	Launching bool         `json:"launching,omitempty"`
+	Cgroup    string       `json:"cgroup,omitempty"`
 	Running   *Process     `json:"running,omitempty"`
 	RunningAt int64        `json:"running_at,omitempty"`
 	Report    *Report      `json:"report,omitempty"`
@@ -59,6 +61,9 @@ type Outcome struct {
 // Add takes one more record into o.
 func (o *Outcome) Add(r OutcomeRecord) {
 	o.Launching = o.Launching || r.Launching
+	if r.Cgroup != "" {
+		o.Cgroup = r.Cgroup
+	}
 	if r.Running != nil {
 		o.Running, o.RunningAt = r.Running, r.At
 	}

@@ -138,8 +138,18 @@ type Record struct {
 	EndOffset   int64      `json:"end_offset"`
 	Drain       DrainState `json:"drain"`
 	DrainErrno  int        `json:"drain_errno,omitempty"`
-	Holders     int        `json:"holders"`     // processes that still hold the terminal
-	Descendants int        `json:"descendants"` // processes of the session's tree still alive
+	Holders     int        `json:"holders"`           // processes that still hold the terminal
+	HeldBy      []Holder   `json:"held_by,omitempty"` // who they are, as of the drain; the first MaxHeldBy
+	Descendants int        `json:"descendants"`       // processes of the session's tree still alive
+}
+
+// MaxHeldBy bounds Record.HeldBy.
+const MaxHeldBy = 16
+
+// Holder is a process that held the terminal when the target had ended.
+type Holder struct {
+	PID  int    `json:"pid"`
+	Name string `json:"name"` // what it calls itself, at most 15 bytes of its own choice
 }
 
 // Usage is what the target used (getrusage(2)).

@@ -1,6 +1,9 @@
 package lifecycle
 
-import "reflect"
+import (
+	"fmt"
+	"reflect"
+)
 
 // Event is one thing that happened. Only the fields that its Kind names are read.
 type Event struct {
@@ -28,6 +31,9 @@ type ExitStatus struct {
 	At       int64  `json:"at"`       // wall clock, nanoseconds since 1970
 	Duration int64  `json:"duration"` // monotonic, nanoseconds
 	Usage    *Usage `json:"usage,omitempty"`
+	// OOMKills is how many processes of the machine the kernel killed for want of memory
+	// while the target ran; only with SIGKILL.
+	OOMKills uint64 `json:"oom_kills,omitempty"`
 	// Reason is what the capsule's runtime said about the end.
 	Reason string `json:"reason,omitempty"`
 	// AskedBy is the mutation that asked for this end.
@@ -40,6 +46,7 @@ type DrainReport struct {
 	Errno       int        `json:"errno,omitempty"`
 	EndOffset   int64      `json:"end_offset"`
 	Holders     int        `json:"holders"`
+	HeldBy      []Holder   `json:"held_by,omitempty"`
 	Descendants int        `json:"descendants"`
 }
 
@@ -123,7 +130,20 @@ func applyExit(d *Durable, x ExitStatus) {
 		d.Record.Result = ResultSignalled
 	}
 	if x.Signal == sigKill && x.AskedBy == "" && x.Reason == "" {
-		d.Record.Reason = "SIGKILL, and no operation of the session asked for it"
+		d.Record.Reason = "SIGKILL, and no operation of the session asked for it" + oomHint(x.OOMKills)
+	}
+}
+
+// oomHint says what speaks for the kernel as the killer. It does not tell whom it
+// killed to anybody but its log.
+func oomHint(kills uint64) string {
+	switch kills {
+	case 0:
+		return ""
+	case 1:
+		return "; meanwhile the kernel killed a process for want of memory"
+	default:
+		return fmt.Sprintf("; meanwhile the kernel killed %d processes for want of memory", kills)
 	}
 }
 
@@ -141,6 +161,7 @@ func conclude(d *Durable, e Event) {
 		if e.Kind == Drain {
 			r.Drain, r.DrainErrno = e.Drain.State, e.Drain.Errno
 			r.EndOffset, r.Holders, r.Descendants = e.Drain.EndOffset, e.Drain.Holders, e.Drain.Descendants
+			r.HeldBy = e.Drain.HeldBy
 		} else {
 			r.Drain, r.EndOffset = DrainUnknown, e.Output
 			if r.Reason == "" { // what the runtime said about the end says more

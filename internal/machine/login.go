@@ -7,6 +7,8 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+
+	"github.com/seed-8e62c83d/mur/internal/cgroup"
 )
 
 // Login is how the calling process belongs to a login, after the names that
@@ -28,18 +30,18 @@ func OwnLogin() (Login, error) {
 	if err != nil {
 		return Login{}, err
 	}
-	return findLogin(parseMemberships(string(groups))), nil
+	return findLogin(cgroup.ParseMemberships(string(groups))), nil
 }
 
 // findLogin looks at systemd's own hierarchy, which is version 2 or, on older
 // machines, one that is named after it.
-func findLogin(groups []membership) Login {
+func findLogin(groups []cgroup.Membership) Login {
 	for _, g := range groups {
-		if g.hierarchy != 0 && g.controllers != "name=systemd" {
+		if g.Hierarchy != 0 && g.Controllers != "name=systemd" {
 			continue
 		}
 		uid := ""
-		for unit := range strings.SplitSeq(g.path, "/") {
+		for unit := range strings.SplitSeq(g.Path, "/") {
 			if id, ok := between(unit, "user-", ".slice"); ok {
 				uid = id
 			}

@@ -3,12 +3,14 @@ package owner
 import (
 	"fmt"
 	"os"
+	"strings"
 	"time"
 
 	"golang.org/x/sys/unix"
 
 	"github.com/seed-8e62c83d/mur/internal/lifecycle"
 	"github.com/seed-8e62c83d/mur/internal/output"
+	"github.com/seed-8e62c83d/mur/internal/procs"
 	"github.com/seed-8e62c83d/mur/internal/ptmx"
 	"github.com/seed-8e62c83d/mur/internal/sessiondir"
 )
@@ -120,7 +122,7 @@ func (d *drain) step(o *owner) *lifecycle.DrainReport {
 // reads a link of /proc/PID/fd holds that file for the moment, also past its last
 // close. A holder that may not be looked at costs these few looks.
 func (d *drain) passing(o *owner) bool {
-	if _, holders := census(o.in.slaveRdev); holders > 0 || d.unheld == maxUnheld {
+	if _, holders := census(o.in.slaveRdev); len(holders) > 0 || d.unheld == maxUnheld {
 		return false
 	}
 	d.unheld++
@@ -159,6 +161,12 @@ func (d *drain) finish(o *owner, state lifecycle.DrainState) *lifecycle.DrainRep
 			report.Errno = int(unix.EIO)
 		}
 	}
-	report.Descendants, report.Holders = census(o.in.slaveRdev)
+	descendants, holders := census(o.in.slaveRdev)
+	report.Descendants, report.Holders = descendants, len(holders)
+	for _, pid := range holders[:min(len(holders), lifecycle.MaxHeldBy)] {
+		name, _ := procs.Name(pid)
+		// The name is the process's own choice of bytes; the report is text.
+		report.HeldBy = append(report.HeldBy, lifecycle.Holder{PID: pid, Name: strings.ToValidUTF8(name, "?")})
+	}
 	return report
 }

@@ -18,6 +18,7 @@ import (
 	"go.uber.org/goleak"
 	"golang.org/x/sys/unix"
 
+	"github.com/seed-8e62c83d/mur/internal/cgroup"
 	"github.com/seed-8e62c83d/mur/internal/journal"
 	"github.com/seed-8e62c83d/mur/internal/lifecycle"
 	"github.com/seed-8e62c83d/mur/internal/output"
@@ -319,6 +320,15 @@ func (g *guardian) close() {
 		g.cmd.Process.Kill()
 	}
 	<-g.ended
+	// Who was killed could not take its group away.
+	if o, err := g.dir.Outcome(); err == nil && o != nil && o.Cgroup != "" {
+		if group, err := cgroup.Open(o.Cgroup); err == nil {
+			if err := group.Dissolve(); err != nil {
+				g.t.Error(err)
+			}
+			group.Close()
+		}
+	}
 	g.hangUp()
 	for range g.states {
 	}

@@ -60,9 +60,9 @@ func ours(pid int) bool {
 	return false
 }
 
-// census counts the living descendants and those among them that hold the
+// census counts the living descendants and gives those among them that hold the
 // terminal whose slave has the device number rdev.
-func census(rdev uint64) (descendants, holders int) {
+func census(rdev uint64) (descendants int, holders []int) {
 	pids, _ := procs.Descendants(os.Getpid())
 	for _, pid := range pids {
 		k, ok := kinOf(pid)
@@ -71,7 +71,7 @@ func census(rdev uint64) (descendants, holders int) {
 		}
 		descendants++
 		if holds(pid, k, rdev) {
-			holders++
+			holders = append(holders, pid)
 		}
 	}
 	return descendants, holders

@@ -10,6 +10,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/seed-8e62c83d/mur/internal/cgroup"
 	"github.com/seed-8e62c83d/mur/internal/lifecycle"
 	"github.com/seed-8e62c83d/mur/internal/ownerlink"
 	"github.com/seed-8e62c83d/mur/internal/procs"
@@ -45,7 +46,7 @@ func readLaunch(f *os.File) (ownerlink.Launch, error) {
 // default, nothing blocked, and no descriptors but the terminal and report (-1:
 // none). It runs on the main thread, which never ends before the process does:
 // the parent-death signal fires when the thread ends that forked.
-func spawn(l ownerlink.Launch, report int) (pid, pidfd int, failure *lifecycle.Failure) {
+func spawn(l ownerlink.Launch, report int, group *cgroup.Group) (pid, pidfd int, failure *lifecycle.Failure) {
 	// The owner itself changes directory and back: it tells the one failure from
 	// the others, and relative names are looked up from there.
 	cwd := string(l.Cwd)
@@ -71,11 +72,16 @@ func spawn(l ownerlink.Launch, report int) (pid, pidfd int, failure *lifecycle.F
 	// For the target only: it would make the session's own files unreadable.
 	ours := unix.Umask(l.Umask & 0o777)
 	defer unix.Umask(ours)
-	pid, err = syscall.ForkExec(path, argv, &syscall.ProcAttr{
-		Env:   environment(l.Env),
-		Files: files,
-		Sys:   &syscall.SysProcAttr{Foreground: true, Ctty: 0, Pdeathsig: syscall.SIGKILL, PidFD: &pidfd},
-	})
+	attr := &syscall.SysProcAttr{Foreground: true, Ctty: 0, Pdeathsig: syscall.SIGKILL, PidFD: &pidfd}
+	if group != nil {
+		attr.UseCgroupFD, attr.CgroupFD = true, int(group.Dir().Fd())
+	}
+	proc := &syscall.ProcAttr{Env: environment(l.Env), Files: files, Sys: attr}
+	pid, err = syscall.ForkExec(path, argv, proc)
+	if err != nil && attr.UseCgroupFD { // somebody may have taken the group away; nothing was executed
+		attr.UseCgroupFD = false
+		pid, err = syscall.ForkExec(path, argv, proc)
+	}
 	if err != nil {
 		return 0, -1, failed("exec", fmt.Errorf("cannot execute %q: %w%s", path, err, explain(path, err)))
 	}

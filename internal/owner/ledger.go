@@ -146,7 +146,7 @@ func encode(records []lifecycle.OutcomeRecord) ([][]byte, error) {
 // rest has none that matters.
 func condense(o lifecycle.Outcome) []lifecycle.OutcomeRecord {
 	now := time.Now().UnixNano()
-	records := []lifecycle.OutcomeRecord{{At: now, Launching: o.Launching, Failure: o.Failure}}
+	records := []lifecycle.OutcomeRecord{{At: now, Launching: o.Launching, Cgroup: o.Cgroup, Failure: o.Failure}}
 	if o.Running != nil {
 		records = append(records, lifecycle.OutcomeRecord{At: o.RunningAt, Running: o.Running})
 	}

@@ -292,6 +292,7 @@ func (o *owner) leave() {
 	if o.childless && o.launched {
 		o.commit(lifecycle.OutcomeRecord{Childless: true})
 	}
+	o.dissolveGroup()
 	if o.voice != nil {
 		o.voice.hush(lastWord)
 	}

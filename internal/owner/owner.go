@@ -3,6 +3,7 @@ package owner
 import (
 	"fmt"
 	"io"
+	"math"
 	"os"
 	"os/signal"
 	"syscall"
@@ -10,6 +11,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/seed-8e62c83d/mur/internal/cgroup"
 	"github.com/seed-8e62c83d/mur/internal/lifecycle"
 	"github.com/seed-8e62c83d/mur/internal/ownerlink"
 	"github.com/seed-8e62c83d/mur/internal/procs"
@@ -40,7 +42,8 @@ type owner struct {
 	next     succession
 	timer    *time.Timer
 
-	target    *target // nil: not launched, or reaped
+	target    *target       // nil: not launched, or reaped
+	group     *cgroup.Group // of the target and what it starts; nil: there is none
 	launched  bool
 	history   int64         // bytes of output to keep
 	idle      time.Duration // for the guardians
@@ -117,7 +120,7 @@ func (o *owner) begin() {
 		o.fail(failed("owner", err))
 		return
 	}
-	if !o.recordLaunching() {
+	if !o.recordLaunching(o.makeGroup(launch.Session)) {
 		o.fail(failed("outcome", o.ledger.cause))
 		return
 	}
@@ -128,7 +131,11 @@ func (o *owner) begin() {
 			return
 		}
 	}
-	pid, pidfd, failure := spawn(launch, report)
+	oom, err := procs.OutOfMemoryKills()
+	if err != nil {
+		oom = math.MaxUint64 // then nothing is said about it
+	}
+	pid, pidfd, failure := spawn(launch, report, o.group)
 	born := time.Now()
 	if report >= 0 {
 		unix.Close(report)
@@ -137,7 +144,7 @@ func (o *owner) begin() {
 		o.fail(failure)
 		return
 	}
-	o.target = &target{pid: pid, pidfd: pidfd, born: born}
+	o.target = &target{pid: pid, pidfd: pidfd, born: born, oom: oom}
 	o.launched = true
 	// Unreaped, the pid is the target's, dead or alive.
 	id, err := procs.Of(pid)
@@ -204,8 +211,8 @@ func (o *owner) prepare() (launch ownerlink.Launch, err error) {
 
 // recordLaunching has to succeed before the launch: a recovery takes an outcome
 // without this record for the proof that nothing was ever started.
-func (o *owner) recordLaunching() bool {
-	err := o.ledger.commit(lifecycle.OutcomeRecord{Launching: true})
+func (o *owner) recordLaunching(group string) bool {
+	err := o.ledger.commit(lifecycle.OutcomeRecord{Launching: true, Cgroup: group})
 	for try := 1; err != nil && try < launchTries; try++ {
 		o.publish()
 		<-time.After(retryEvery)

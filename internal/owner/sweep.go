@@ -50,13 +50,15 @@ func (o *owner) sweep() protocol.SweepAnswer {
 	}
 }
 
-// kill sends SIGKILL to every descendant that it meets.
+// kill sends SIGKILL to every descendant that it meets, and those in the group at
+// once.
 func (o *owner) kill(s *swept) {
 	if o.target != nil {
 		s.add(o.target.pid, "target")
 		_ = o.target.signal(syscall.SIGKILL)
 	}
 	pids, _ := procs.Descendants(os.Getpid())
+	var left []int
 	for _, pid := range pids {
 		k, ok := kinOf(pid)
 		if !ok || k.zombie || o.target != nil && pid == o.target.pid {
@@ -67,6 +69,10 @@ func (o *owner) kill(s *swept) {
 			how = "orphan"
 		}
 		s.add(pid, how)
+		left = append(left, pid)
+	}
+	o.killGroup(s) // their names are known by now
+	for _, pid := range left {
 		_ = signalOne(pid, syscall.SIGKILL, living)
 	}
 }

@@ -8,6 +8,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/seed-8e62c83d/mur/internal/lifecycle"
+	"github.com/seed-8e62c83d/mur/internal/procs"
 )
 
 // target is the program of the session. Once it was reaped nobody may signal
@@ -17,6 +18,7 @@ type target struct {
 	pidfd   int
 	born    time.Time // monotonic
 	stopped bool
+	oom     uint64 // procs.OutOfMemoryKills before it was born
 }
 
 // siginfo is the kernel's siginfo_t for SIGCHLD on 64-bit machines.
@@ -76,6 +78,9 @@ func (t *target) look() *lifecycle.ExitStatus {
 	case cldKilled, cldDumped:
 		exit.Signal = int(info.status)
 		exit.Core = info.code == cldDumped
+		if now, err := procs.OutOfMemoryKills(); err == nil && exit.Signal == int(syscall.SIGKILL) && now > t.oom {
+			exit.OOMKills = now - t.oom
+		}
 	}
 	return exit
 }

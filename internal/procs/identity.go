@@ -148,6 +148,22 @@ func Forks() (uint64, error) {
 	return 0, errors.New("cannot count processes: /proc/stat has no count")
 }
 
+// OutOfMemoryKills is how many processes the kernel has killed for want of memory, on
+// the machine or in a group of it, since its boot (proc_vmstat(5), oom_kill; since
+// Linux 4.13).
+func OutOfMemoryKills() (uint64, error) {
+	data, err := os.ReadFile("/proc/vmstat")
+	if err != nil {
+		return 0, fmt.Errorf("cannot count what was killed for want of memory: %w", err)
+	}
+	for line := range strings.Lines(string(data)) {
+		if text, ok := strings.CutPrefix(line, "oom_kill "); ok {
+			return strconv.ParseUint(strings.TrimSpace(text), 10, 64)
+		}
+	}
+	return 0, errors.New("cannot count what was killed for want of memory: /proc/vmstat has no count")
+}
+
 // MaxPID is the number after which the kernel begins anew with pids
 // (proc_sys_kernel(5), pid_max).
 func MaxPID() (uint64, error) {

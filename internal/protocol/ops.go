@@ -144,7 +144,7 @@ type SweepAnswer struct {
 type Swept struct {
 	PID    int    `json:"pid"`
 	Name   string `json:"name"`
-	How    string `json:"how"`    // target, descendant, orphan; session: found without an owner
+	How    string `json:"how"`    // target, descendant, orphan; session, group: found without an owner
 	Signal int    `json:"signal"` // 0: not touched, it may be a stranger's
 	Gone   bool   `json:"gone"`
 }

@@ -23,7 +23,7 @@ func layers() [][]string {
 		{"internal/receipts", "internal/output"},
 		{"internal/journal"},
 		{"internal/protocol"},
-		{"internal/lifecycle", "internal/durable", "internal/procs", "internal/ptmx", "internal/peersock", "internal/version"},
+		{"internal/lifecycle", "internal/durable", "internal/procs", "internal/ptmx", "internal/peersock", "internal/cgroup", "internal/version"},
 	}
 }
 

@@ -63,8 +63,10 @@ func record(dir, name string, fake func(tracer.Call) bool) (*recording, error) {
 		return nil, fmt.Errorf("the run to be recorded ended with %d, processes left %v: %s%s", res.Exit, res.Survivors, res.Stdout, res.Stderr)
 	}
 	r := &recording{world: w, executed: len(res.Calls)}
+	recorded := false // that it is about to launch; a fork before is no launch
 	for i, c := range res.Calls {
-		if c.Role == "owner" && c.Name == "fork" {
+		recorded = recorded || c.Role == "owner" && c.Name == "rename" && filepath.Base(c.Path2) == sessiondir.OutcomeFile
+		if recorded && c.Role == "owner" && c.Name == "fork" {
 			r.executed = i
 			break
 		}

@@ -4,6 +4,8 @@ import (
 	"bytes"
 	"errors"
 	"fmt"
+	"io/fs"
+	"os"
 	"slices"
 	"syscall"
 	"time"
@@ -239,6 +241,12 @@ func (j judge) nothingLeft(woken bool) error {
 		if err != nil || !free {
 			return fmt.Errorf("%s is held after the retirement (%v), of the session there are %s", lock, err, describe(j.world.processes()))
 		}
+	}
+	if path, err := j.world.group(); err != nil || path != "" && !eventually(leaving, func() bool {
+		_, err := os.Stat(path)
+		return errors.Is(err, fs.ErrNotExist)
+	}) {
+		return fmt.Errorf("the control group %s is left after the retirement, %v", path, err)
 	}
 	var left []int
 	if !eventually(leaving, func() bool {

@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/seed-8e62c83d/mur/client"
+	"github.com/seed-8e62c83d/mur/internal/cgroup"
 	"github.com/seed-8e62c83d/mur/internal/journal"
 	"github.com/seed-8e62c83d/mur/internal/procs"
 	"github.com/seed-8e62c83d/mur/internal/protocol"
@@ -155,6 +156,28 @@ func (w world) kill(sig syscall.Signal, locks ...string) error {
 	return nil
 }
 
+// group is the directory that the session's control group has, if one was made.
+func (w world) group() (string, error) {
+	d, err := sessiondir.Open(w.session())
+	if err != nil {
+		return "", err
+	}
+	defer d.Close()
+	o, err := d.Outcome()
+	if err != nil {
+		return "", err
+	}
+	if o != nil && o.Cgroup != "" {
+		return o.Cgroup, nil
+	}
+	place, err := cgroup.Own()
+	if err != nil || place.Dir == "" {
+		return "", err
+	}
+	name, err := sessiondir.GroupName(d.ID(), d.File())
+	return filepath.Join(place.Dir, name), err
+}
+
 // destroy leaves neither processes nor files, whatever state the session is in.
 func (w world) destroy() {
 	eventually(10*time.Second, func() bool {
@@ -164,6 +187,9 @@ func (w world) destroy() {
 		}
 		return len(left) == 0
 	})
+	if path, err := w.group(); err == nil && path != "" {
+		_ = os.Remove(path)
+	}
 	_ = os.RemoveAll(filepath.Dir(w.Root))
 }
 

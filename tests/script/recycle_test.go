@@ -15,6 +15,7 @@ import (
 
 	"github.com/seed-8e62c83d/mur/client"
 	"github.com/seed-8e62c83d/mur/internal/procs"
+	"github.com/seed-8e62c83d/mur/internal/sessiondir"
 )
 
 // recycler is in a namespace with few pids.
@@ -222,21 +223,36 @@ func proved(a client.SweepAnswer) error {
 	return nil
 }
 
-// unproved: with the owner the proof is lost.
-func unproved(a client.SweepAnswer) error {
-	if a.Proved || a.Partial == "" || len(a.Processes) > 0 {
-		return fmt.Errorf("%+v", a)
+// unproved: with the owner the proof is lost, unless there is a control group.
+func unproved(grouped bool) func(a client.SweepAnswer) error {
+	return func(a client.SweepAnswer) error {
+		if a.Proved != grouped || (a.Partial == "") != grouped || len(a.Processes) > 0 {
+			return fmt.Errorf("%+v, and a control group: %v", a, grouped)
+		}
+		return nil
 	}
-	return nil
 }
 
 // unsure: somebody has the session's number and may be a stranger, who is named and
 // not touched.
-func unsure(a client.SweepAnswer) error {
-	if a.Proved || a.Partial == "" || len(a.Processes) != 1 || a.Processes[0].Signal != 0 || a.Processes[0].Gone {
-		return fmt.Errorf("%+v", a)
+func unsure(grouped bool) func(a client.SweepAnswer) error {
+	return func(a client.SweepAnswer) error {
+		if a.Proved != grouped || len(a.Processes) != 1 || a.Processes[0].Signal != 0 || a.Processes[0].Gone {
+			return fmt.Errorf("%+v, and a control group: %v", a, grouped)
+		}
+		return nil
 	}
-	return nil
+}
+
+// grouped tells whether a control group was made for the session's processes.
+func grouped(s *client.Session) (bool, error) {
+	dir, err := sessiondir.Open(s.Dir())
+	if err != nil {
+		return false, err
+	}
+	defer dir.Close()
+	o, err := dir.Outcome()
+	return err == nil && o != nil && o.Cgroup != "", err
 }
 
 // ended has strangers take the pids of target and owner after an ordinary end.
@@ -321,7 +337,8 @@ func (r *recycler) lost(guardianless bool) error {
 			return err
 		}
 	}
-	return r.act(s, client.NotDelivered, unproved)
+	group, err := grouped(s)
+	return errors.Join(err, r.act(s, client.NotDelivered, unproved(group)))
 }
 
 // successor has a stranger take the owner's pid, make a session of that number with
@@ -358,7 +375,8 @@ func (r *recycler) successor() error {
 	if err := errors.Join(err, gone(leader.PID)); err != nil {
 		return err
 	}
-	return r.act(s, client.NotDelivered, unsure)
+	group, err := grouped(s)
+	return errors.Join(err, r.act(s, client.NotDelivered, unsure(group)))
 }
 
 // playBackground lets its terminal's foreground group die out and stays.
