@@ -170,3 +170,39 @@ func (s *session) ownerPID() int {
 	}
 	return id.PID
 }
+
+// scarce is a control group whose members may not use much memory. It is skipped where
+// none can be made: the memory controller of version 1, or an own group in version 2
+// whose parent gives it on.
+func scarce(t *testing.T) (path string) {
+	t.Helper()
+	const limit = "33554432"
+	name := fmt.Sprintf("mur-test-%d", os.Getpid())
+	var last error
+	for _, c := range []struct{ dir, file string }{
+		{"/sys/fs/cgroup/memory", "memory.limit_in_bytes"},
+		{"/sys/fs/cgroup", "memory.max"},
+	} {
+		path = filepath.Join(c.dir, name)
+		if last = os.Mkdir(path, 0o700); last != nil {
+			continue
+		}
+		t.Cleanup(func() { eventually(t, "the group to be removed", func() bool { return os.Remove(path) == nil }) })
+		if last = os.WriteFile(filepath.Join(path, c.file), []byte(limit), 0); last == nil {
+			return path
+		}
+	}
+	t.Skipf("no group with little memory can be made: %v", last)
+	return ""
+}
+
+func TestAKillForWantOfMemoryIsTold(t *testing.T) {
+	path := scarce(t)
+	s := newSession(t)
+	// tail keeps what it reads until there is a line's end.
+	s.dial().run(fmt.Sprintf("echo $$ >%s/cgroup.procs && exec tail /dev/zero", path))
+	r := s.final().Record
+	if r == nil || r.ExitSignal != int(syscall.SIGKILL) || r.AskedBy != "" || !strings.Contains(r.Reason, "for want of memory") {
+		t.Errorf("%+v", r)
+	}
+}
