@@ -4,6 +4,8 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"strings"
+	"syscall"
 	"testing"
 	"time"
 
@@ -135,4 +137,48 @@ func TestAGuardianThatIsToldToLeaveAnswersTheStartFirst(t *testing.T) {
 		t.Errorf("the start is answered %+v", answer)
 	}
 	closed(t, l.conn)
+}
+
+// The end of file of a terminal comes with its last descriptor: whoever supervises it
+// must not have one.
+func TestTheGuardianHasNoDescriptorOfTheSlave(t *testing.T) {
+	s := newSession(t)
+	a := s.attach(protocol.AttachRequest{})
+	s.dial().run("echo up; sleep 100")
+	a.waitOutput("up")
+	dir := fmt.Sprintf("/proc/%d/fd", s.guardianPID())
+	names, err := os.ReadDir(dir)
+	if err != nil || len(names) == 0 {
+		t.Fatal(names, err)
+	}
+	for _, name := range names {
+		if to, err := os.Readlink(filepath.Join(dir, name.Name())); err == nil && strings.HasPrefix(to, "/dev/pts/") {
+			t.Errorf("descriptor %s of the guardian is %s", name.Name(), to)
+		}
+	}
+}
+
+// A target that is stopped and continued all the time costs a few commits a second.
+func TestAStormOfStopsIsRecordedAFewTimesASecond(t *testing.T) {
+	s := newSession(t)
+	l := s.dial()
+	pid := l.run("exec sleep 100").TargetPID
+	before, began := l.status().Revision, time.Now()
+	tick := time.NewTicker(time.Millisecond)
+	defer tick.Stop()
+	for time.Since(began) < 1500*time.Millisecond {
+		if err := syscall.Kill(pid, syscall.SIGSTOP); err != nil {
+			t.Fatal(err)
+		}
+		<-tick.C
+		if err := syscall.Kill(pid, syscall.SIGCONT); err != nil {
+			t.Fatal(err)
+		}
+		<-tick.C
+	}
+	eventually(t, "the target to be running", func() bool { return l.status().State == lifecycle.Running })
+	const every = 250 * time.Millisecond
+	if commits, most := l.status().Revision-before, uint64(time.Since(began)/every)+2; commits > most {
+		t.Errorf("%d commits, want at most %d", commits, most)
+	}
 }

@@ -70,6 +70,57 @@ func (b *bench) cutOff(op client.MutationID, sig syscall.Signal, after time.Dura
 	return b.done(s)
 }
 
+// What a terminal that is closed does to its processes, many times over.
+func TestAHangupStormEndsTheViewerAndNothingElse(t *testing.T) {
+	b := newBench(t)
+	op := client.NewMutationID()
+	env := []string{"MUR_HOME=" + b.home, "HOME=/", "PATH=" + os.Getenv(binDirVar) + ":/usr/bin:/bin", "TERM=xterm"}
+	p, err := startOnPTY(env, "/", []string{"mur", "start", "--op", op.String(), "--clean-env", "--workdir", "/", "--", "/bin/sleep", "100"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer p.close()
+	var before client.Status
+	eventually(t, "the session to run", func() bool {
+		s, err := b.c.Open(client.IDFor(op))
+		if err != nil {
+			return false
+		}
+		defer s.Close()
+		before, err = s.Snapshot(t.Context())
+		return err == nil && before.State == client.StateRunning && before.Live != nil && before.Live.Attached == 1
+	})
+	group := p.cmd.Process.Pid
+	const storm = 200
+	for range storm {
+		if syscall.Kill(-group, syscall.SIGHUP) != nil { // it has ended, and was reaped
+			break
+		}
+	}
+	p.master.Close()
+	p.slave.Close()
+	p.gone = true
+	select {
+	case <-p.ended:
+		p.over = true
+	case <-time.After(patience):
+		t.Fatal("the viewer did not end")
+	}
+	s, err := b.c.Open(client.IDFor(op))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer s.Close()
+	after, err := s.Snapshot(within(t))
+	if err != nil || after.State != client.StateRunning || after.Generation != before.Generation ||
+		after.GuardianPID != before.GuardianPID || after.OwnerPID != before.OwnerPID || after.TargetPID != before.TargetPID {
+		t.Errorf("before %+v, after %+v, %v", before, after, err)
+	}
+	if err := b.done(s); err != nil {
+		t.Error(err)
+	}
+}
+
 // TestAViewerWhoseTerminalIsNotReadEndsOnASignal: what it has to say at the end
 // has no one to read it, and must not keep it.
 func TestAViewerWhoseTerminalIsNotReadEndsOnASignal(t *testing.T) {
