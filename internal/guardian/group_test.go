@@ -107,9 +107,11 @@ func TestTheControlGroupProvesASweepAfterTheOwnersDeath(t *testing.T) {
 			t.Errorf("%+v lives", p)
 		}
 	}
-	if _, err := os.Stat(g.Path()); !errors.Is(err, fs.ErrNotExist) {
-		t.Errorf("the group is left: %v", err)
+	if again := decode[protocol.SweepAnswer](t, l.sweep(newID())); !again.Proved || len(again.Processes) > 0 {
+		t.Errorf("swept again: %+v", again)
 	}
+	decode[protocol.RetireAnswer](t, l.retire(newID()))
+	eventually(t, "the group to be gone", func() bool { _, err := os.Stat(g.Path()); return errors.Is(err, fs.ErrNotExist) })
 }
 
 // Whoever retires a session without a sweep learns what goes on, and no control group

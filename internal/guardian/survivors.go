@@ -23,8 +23,8 @@ const maxSurvivors = 256
 const survivorPatience = 3 * time.Second
 
 // remains is what is known of the processes of a session whose owner is gone: they
-// are the members of the owner's kernel session. Those that have left it are missed,
-// so a sweep of them reports and proves nothing.
+// are in its control group, if it has one, or members of the owner's kernel session.
+// Those that have left that are missed, so a sweep of them proves nothing.
 //
 // The number of a kernel session is the pid of the owner. It is not given to a new
 // process while the session has a member (credentials(7)), but then it may be, and to
@@ -83,10 +83,15 @@ func (r remains) sweep() (swept []protocol.Swept, proved bool) {
 		return []protocol.Swept{}, false
 	}
 	grouped, proved := r.sweepGroup()
-	return append(grouped, r.sweepSession()...), proved
+	for _, s := range r.sweepSession() {
+		proved = proved && (s.Gone || s.Signal == 0) // named only: a stranger, perhaps
+		grouped = append(grouped, s)
+	}
+	return grouped, proved
 }
 
-// sweepGroup kills what is in the control group, and takes the group away.
+// sweepGroup kills what is in the control group. The group stays until the session is
+// retired: a further sweep proves it again.
 func (r remains) sweepGroup() (swept []protocol.Swept, empty bool) {
 	swept = []protocol.Swept{}
 	if r.group == "" {
@@ -111,7 +116,6 @@ func (r remains) sweepGroup() (swept []protocol.Swept, empty bool) {
 	for i := range swept {
 		swept[i].Gone = true
 	}
-	_ = g.Dissolve()
 	return swept, true
 }
 
