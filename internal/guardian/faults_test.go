@@ -224,18 +224,16 @@ func TestOutputOfAnOwnerThatDiedOnAFullDiskIsWrittenWhenThereIsRoom(t *testing.T
 		}
 		l := s.dial()
 		a := s.attach(protocol.AttachRequest{})
-		l.run(`stty -onlcr; echo up; read go; yes 0123456 | head -c 40000; exec sleep 500`)
+		written := filepath.Join(t.TempDir(), "written")
+		l.run(fmt.Sprintf(`stty -onlcr; echo up; read go; yes 0123456 | head -c 40000; : >%s; exec sleep 500`, written))
 		a.waitOutput("up")
 		free := fill(t, disk)
 		if r := l.call(protocol.InputRequest{Head: l.head(protocol.OpInput), Bytes: []byte("go\n")}); r.Error != nil {
 			t.Fatal(r.Error)
 		}
 		eventually(t, "the log to be stuck", func() bool { return l.status().Live.OutputFault != "" })
-		owner, _, err := s.dir.Holder(sessiondir.OwnerLock)
-		if err != nil {
-			t.Fatal(err)
-		}
-		if err := syscall.Kill(owner.PID, syscall.SIGKILL); err != nil {
+		eventually(t, "all to be written", func() bool { _, err := os.Stat(written); return err == nil })
+		if err := syscall.Kill(s.ownerPID(), syscall.SIGKILL); err != nil {
 			t.Fatal(err)
 		}
 		eventually(t, "the end", func() bool { return l.status().State == lifecycle.Lost })
