@@ -64,6 +64,8 @@ type Status struct {
 	// GuardianPID and OwnerPID are 0 when no such process lives.
 	GuardianPID, OwnerPID     int
 	GuardianAlive, OwnerAlive bool
+	// OwnerStopped: it lives and is stopped (SIGSTOP); the next change continues it.
+	OwnerStopped bool
 	// GuardianStopped: it lives and is stopped (SIGSTOP), see StoppedGuardian.
 	GuardianStopped bool
 	Created         time.Time
@@ -106,6 +108,9 @@ func (s *Session) StoppedGuardian() int {
 	return id.PID
 }
 
+// Removed tells that the session's directory is no more: nobody can reach it again.
+func (s *Session) Removed() bool { return sessiondir.Removed(s.dir.File()) }
+
 func (s *Session) fromFiles() (Status, error) {
 	v, err := s.dir.Read()
 	if err != nil {
@@ -125,7 +130,7 @@ func (s *Session) statusOf(v *sessiondir.View) Status {
 		st.GuardianPID, st.GuardianStopped = v.Guardian.PID, v.Guardian.Stopped()
 	}
 	if v.OwnerLive {
-		st.OwnerPID = v.Owner.PID
+		st.OwnerPID, st.OwnerStopped = v.Owner.PID, v.Owner.Stopped()
 	}
 	return st
 }

@@ -72,11 +72,11 @@ func runAttach(ctx context.Context, d *deps, name string, o attachOptions) error
 	if err != nil || record == nil {
 		return err
 	}
-	return statusOf(called(s), record)
+	return statusOf(called(s), called(s), record)
 }
 
 // statusOf is the exit status that a final record leads to, nil for 0.
-func statusOf(name string, r *client.Record) error {
+func statusOf(name, session string, r *client.Record) error {
 	switch r.Result {
 	case lifecycle.ResultExited:
 		if r.ExitCode == nil || *r.ExitCode == 0 {
@@ -89,7 +89,7 @@ func statusOf(name string, r *client.Record) error {
 		return launchFailed(name, &client.Failure{Stage: r.Stage, Errno: r.Errno, Message: r.Reason})
 	case lifecycle.ResultLost:
 		return &failure{
-			cause: causeLost, code: "lost", hint: "mur show " + name,
+			cause: causeLost, code: "lost", hint: "mur show " + session,
 			err: fmt.Errorf("cannot tell how %s ended: the session is lost: %s", name, r.Reason),
 		}
 	default:

@@ -8,6 +8,7 @@ import (
 	"strings"
 
 	"github.com/spf13/cobra"
+	"golang.org/x/sys/unix"
 
 	"github.com/seed-8e62c83d/mur/client"
 	"github.com/seed-8e62c83d/mur/internal/sessiondir"
@@ -214,6 +215,8 @@ func causeOf(err error) cause {
 		return causeState
 	case errors.Is(err, sessiondir.ErrUnsafe), errors.Is(err, fs.ErrPermission):
 		return causeDenied
+	case errors.Is(err, unix.ENOSPC):
+		return causeBusy
 	}
 	return causeFailed
 }
@@ -226,6 +229,9 @@ func hintOf(err error) string {
 	var e *client.Error
 	if errors.As(err, &e) {
 		return e.Hint
+	}
+	if errors.Is(err, unix.ENOSPC) {
+		return "free some space, then repeat it"
 	}
 	return ""
 }

@@ -92,6 +92,9 @@ func (m *mutation) repeatable(err error) error {
 	if !errors.As(err, &refused) || refused.Retry == client.RetryNever || hintOf(err) != "" {
 		return err
 	}
+	if refused.Code == client.CodeNotStarted {
+		return err // nor would it be the next time
+	}
 	return &failure{cause: causeOf(err), code: word(err), hint: m.again(), err: err}
 }
 

@@ -72,7 +72,9 @@ func runLogs(ctx context.Context, d *deps, name string, o logsOptions) error {
 	}
 	var ended error
 	mark := afterEnd(st, o.since)
+	next := o.since
 	each := func(p client.Piece) error {
+		next = max(p.GapTo, p.Offset+int64(len(p.Bytes)))
 		if p.GapTo > 0 {
 			if p.Offset > 0 || o.since > 0 {
 				d.say("output %d to %d is no longer kept", p.Offset, p.GapTo)
@@ -101,7 +103,11 @@ func runLogs(ctx context.Context, d *deps, name string, o logsOptions) error {
 		defer d.tellStopped(ctx, s)()
 		return cannot("read", name, s.FollowLog(ctx, o.since, each))
 	}
-	if err := s.ReadLog(o.since, each); err == nil || !errors.Is(err, io.EOF) {
+	err = s.ReadLog(o.since, each)
+	if err == nil && st.State.Final() {
+		d.sayMissing(name, shortOf(st.Record, next))
+	}
+	if err == nil || !errors.Is(err, io.EOF) {
 		return cannot("read", name, err)
 	}
 	return nil
@@ -115,4 +121,19 @@ func afterEnd(st client.Status, since int64) int64 {
 		return -1
 	}
 	return r.EndOffset
+}
+
+// shortOf is how many bytes of the output are not in the log though the record counts
+// them.
+func shortOf(r *client.Record, next int64) int64 {
+	if r == nil {
+		return 0
+	}
+	return max(r.EndOffset-next, 0)
+}
+
+func (d *deps) sayMissing(name string, n int64) {
+	if n > 0 {
+		d.say("the last %d bytes of the output are not in the log: with room on the disk they come, as long as a process of %s holds them", n, name)
+	}
 }

@@ -83,19 +83,32 @@ func retireOne(ctx context.Context, d *deps, name string, o retireOptions) error
 			return err
 		}
 		warn(d, r)
+		givenUp := d.givenUp(s, r)
 		if err := leave(ctx, s, o.purge); err != nil {
 			return err
 		}
 		if o.json {
 			return writeJSON(d.stdout, struct {
 				replyJSON
-				Record *client.Record `json:"record"`
-				Purged bool           `json:"purged"`
-			}{replyHead(s, o.mutation, r), r.Answer.Record, o.purge})
+				Record  *client.Record  `json:"record"`
+				GivenUp *client.Failure `json:"cleanup_error,omitempty"`
+				Purged  bool            `json:"purged"`
+			}{replyHead(s, o.mutation, r), r.Answer.Record, givenUp, o.purge})
 		}
 		_, err = fmt.Fprintf(d.stdout, "retired %s: %s\n", called(s), resultOf(r.Answer.Record))
 		return err
 	})
+}
+
+// givenUp says what a retirement leaves undone for ever: output without room on the
+// disk, processes that go on.
+func (d *deps) givenUp(s *client.Session, r client.Reply[client.RetireAnswer]) *client.Failure {
+	if r.Snapshot == nil || r.Snapshot.CleanupError == nil {
+		return nil
+	}
+	f := r.Snapshot.CleanupError
+	d.say("%s is retired with something undone: %s", called(s), printable(f.Message))
+	return f
 }
 
 // goodbye is how long the guardian's end is waited for, so that it is gone when

@@ -106,7 +106,11 @@ func (p *pairs) processes(st client.Status) {
 		return strconv.Itoa(n)
 	}
 	p.add("target pid", pid(st.TargetPID, st.TargetPID != 0 && !st.State.Final()))
-	p.add("owner pid", pid(st.OwnerPID, st.OwnerAlive))
+	owner := pid(st.OwnerPID, st.OwnerAlive)
+	if st.OwnerStopped {
+		owner += ", stopped: the next change of the session continues it"
+	}
+	p.add("owner pid", owner)
 	guardian := pid(st.GuardianPID, st.GuardianAlive)
 	switch {
 	case st.GuardianStopped:

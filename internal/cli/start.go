@@ -106,7 +106,7 @@ func runStart(ctx context.Context, d *deps, args []string, plain bool, o startOp
 	if err != nil || record == nil {
 		return err
 	}
-	return statusOf(l.name, record)
+	return statusOf(l.name, called(s), record)
 }
 
 // launch makes the session and starts it, both as the same operation. replayed: that

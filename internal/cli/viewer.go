@@ -50,6 +50,9 @@ type viewer struct {
 	old  replay       // nil filter once live output has begun
 	live int64        // offset where old output ends
 	size *client.Size // as the session knows it
+	next int64        // offset of what was not shown yet
+	// unwritten is how much of the output was not there to be shown at the end.
+	unwritten int64
 
 	leave     chan struct{} // closed when the detach key was pressed
 	closed    chan struct{} // closed when the terminal has gone away
@@ -122,6 +125,11 @@ func (v *viewer) attach(ctx context.Context) error {
 		return err
 	}
 	v.a = a
+	if o.Since != nil {
+		v.next = *o.Since
+	} else if live := a.Snapshot().Live; live != nil {
+		v.next = live.OutputEnd
+	}
 	if live := a.Snapshot().Live; live != nil && v.c.out != nil {
 		v.live = live.OutputEnd
 	}
@@ -152,9 +160,10 @@ func (v *viewer) run(ctx context.Context) (*client.Record, error) {
 	select {
 	case r := <-shown:
 		v.c.restore()
-		if r.err != nil || r.record != nil && r.record.Result == lifecycle.ResultLost {
+		if r.err != nil || r.record != nil && r.record.Result == lifecycle.ResultLost || v.unwritten > 0 {
 			v.c.freshLine() // an error is to be told
 		}
+		v.d.sayMissing(called(v.s), v.unwritten)
 		return r.record, v.lost(r.err)
 	case <-v.leave:
 		v.detach()
@@ -206,6 +215,9 @@ func (v *viewer) detach() {
 	v.c.restore()
 	if settled != nil {
 		v.c.freshLine()
+		if pid := v.s.StoppedGuardian(); pid != 0 {
+			within(func() { v.d.sayStopped(called(v.s), pid) })
+		}
 		within(func() { v.d.say("the session does not read: the end of the input was not taken") })
 	}
 	v.comeBack()
@@ -213,6 +225,10 @@ func (v *viewer) detach() {
 
 func (v *viewer) comeBack() {
 	v.c.freshLine()
+	if v.s.Removed() {
+		within(func() { v.d.say("detached from %s, whose directory was removed: it is hung up on", called(v.s)) })
+		return
+	}
 	within(func() { v.d.say("detached from %s; come back with: mur attach %s", called(v.s), called(v.s)) })
 }
 
@@ -232,9 +248,12 @@ func (v *viewer) show() (*client.Record, error) {
 				return nil, fmt.Errorf("cannot write the output: %w", err)
 			}
 		case f.Gap != nil:
+			v.next = f.Gap.To
 			if f.Gap.From > 0 || v.c.out == nil {
 				v.note("output %d to %d is no longer kept", f.Gap.From, f.Gap.To)
 			}
+		case f.Refused != nil && f.Refused.Error.Code == client.CodeUnknownOutcome:
+			v.note("%s", f.Refused.Error.Message)
 		case f.Refused != nil:
 			v.note("input was refused: %s", f.Refused.Error.Message)
 		case f.End != nil && f.End.Error != nil:
@@ -242,6 +261,7 @@ func (v *viewer) show() (*client.Record, error) {
 				Code: f.End.Error.Code, Message: f.End.Error.Message, Retry: f.End.Error.Retry,
 			}
 		case f.End != nil:
+			v.unwritten = shortOf(f.End.Record, v.next)
 			return f.End.Record, nil
 		}
 	}
@@ -251,6 +271,7 @@ func (v *viewer) show() (*client.Record, error) {
 // output shows a piece; of what was written before we came, without questions.
 func (v *viewer) output(o *client.OutputFrame) error {
 	b := o.Bytes
+	v.next = o.Next
 	if o.Offset < v.live {
 		old := min(int64(len(b)), v.live-o.Offset)
 		shown := v.old.filter(b[:old])

@@ -84,7 +84,7 @@ func runWait(ctx context.Context, d *deps, names []string, o waitOptions) error 
 		if e.err != nil {
 			return e.failed()
 		}
-		statuses[e.index] = statusOf(e.name, e.st.Record)
+		statuses[e.index] = statusOf(e.name, e.name, e.st.Record)
 	}
 	for _, status := range statuses {
 		if status != nil {
@@ -98,7 +98,7 @@ func (e ending) failed() error {
 	if errors.Is(e.err, context.DeadlineExceeded) {
 		return &failure{
 			cause: causeTimeout, code: "timeout", hint: "mur show " + e.name,
-			err: fmt.Errorf("cannot wait for %s any longer: it is %s", e.name, e.st.State),
+			err: fmt.Errorf("cannot wait for %s any longer: --timeout has run out, and it is %s", e.name, e.st.State),
 		}
 	}
 	return cannot("wait for", e.name, e.err)
