@@ -70,7 +70,8 @@ func retireOne(ctx context.Context, d *deps, name string, o retireOptions) error
 		r, err := s.Retire(ctx, o.id)
 		var early *client.Error
 		if errors.As(err, &early) && early.Code == client.CodeNotEnded && early.Snapshot != nil {
-			if early.Snapshot.State != client.StateExited {
+			// The refusal and the end may have shared a commit.
+			if state := early.Snapshot.State; state != client.StateExited && !state.Final() {
 				return &failure{cause: causeOf(err), hint: "mur term " + called(s), err: err}
 			}
 			// Only the end of its output is missing, as right after a sweep.

@@ -75,7 +75,7 @@ func (c *conn) resize(r *protocol.ResizeRequest) protocol.Response {
 	if err := checkSize(r.Size); err != nil {
 		return protocol.Response{Error: protocol.Refuse(protocol.CodeInvalid, "cannot resize: "+err.Error())}
 	}
-	if c.server.board.read().State.Final() {
+	if state := c.server.board.read().State; state == lifecycle.Exited || state.Final() {
 		return protocol.Response{Error: protocol.Refuse(protocol.CodeNotRunning, "cannot resize: the target has ended")}
 	}
 	if err := c.server.session.term.setSize(r.Size); err != nil {

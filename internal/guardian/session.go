@@ -145,6 +145,9 @@ func (s *session) step(e lifecycle.Event) {
 // take makes after the state and plans the effects for after the commit.
 func (s *session) take(after lifecycle.Durable, effects []lifecycle.Effect) {
 	s.state = after
+	if after.State == lifecycle.Exited {
+		s.then(func(bool) { s.term.input.close() }) // it has no one to go to any more
+	}
 	for _, effect := range effects {
 		switch effect {
 		case lifecycle.Launch:

@@ -65,8 +65,7 @@ func (t *terminal) open(o *owner) {
 	t.turns.wake()
 }
 
-// conclude tells everybody that the final record is there; input has no one to
-// go to any more.
+// conclude tells everybody that the final record is there.
 func (t *terminal) conclude() {
 	t.input.close()
 	t.turns.wake()

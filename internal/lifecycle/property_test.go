@@ -233,7 +233,9 @@ func TestFoldingAfterAdvancingEqualsFolding(t *testing.T) {
 		if ev.Outcome == nil {
 			ev.Outcome = &Outcome{Launching: true}
 		}
-		advanced, first := Advance(d, *ev.Outcome, ev.Now)
+		said := *ev.Outcome
+		said.Drain = said.Drain.until(ev.Output) // as a guardian measures it
+		advanced, first := Advance(d, said, ev.Now)
 		checkSession(t, advanced)
 		checkForward(t, d, advanced)
 		got, second := Fold(advanced, ev)
