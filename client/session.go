@@ -100,8 +100,14 @@ func (s *Session) Snapshot(ctx context.Context) (Status, error) {
 // StoppedGuardian is the pid of a guardian that is stopped (SIGSTOP, a debugger): until
 // it is continued or replaced (Recover with Force) nothing is recorded or answered. 0:
 // there is none, or it runs. Nothing is asked of the guardian.
-func (s *Session) StoppedGuardian() int {
-	id, held, err := s.dir.Holder(sessiondir.GuardianLock)
+func (s *Session) StoppedGuardian() int { return s.stopped(sessiondir.GuardianLock) }
+
+// StoppedOwner is the pid of an owner that is stopped: until it is continued, as the next
+// change of the session does, the end of the target is not seen. 0 as above.
+func (s *Session) StoppedOwner() int { return s.stopped(sessiondir.OwnerLock) }
+
+func (s *Session) stopped(lock string) int {
+	id, held, err := s.dir.Holder(lock)
 	if err != nil || !held || !id.Stopped() {
 		return 0
 	}

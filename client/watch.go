@@ -60,6 +60,7 @@ func (s *Session) Purge(ctx context.Context) error {
 	if err := s.WaitGone(ctx); err != nil {
 		return err
 	}
+	_ = s.dir.DissolveGroup() // the last who knows of it; of no use is a purge that fails over it
 	err := s.client.root.Purge(s.dir.ID())
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil // whoever made a session just now has cleared the rest of it away

@@ -142,17 +142,9 @@ func parsePopulated(text []byte) (bool, error) {
 func (g *Group) Members() ([]int, error) {
 	var pids []int
 	err := g.each(func(path string) error {
-		text, err := os.ReadFile(filepath.Join(path, "cgroup.procs"))
-		if err != nil {
-			return err
-		}
-		for lines := bufio.NewScanner(bytes.NewReader(text)); lines.Scan(); {
-			// 0 is a process that has no number here (pid_namespaces(7)).
-			if pid, err := strconv.Atoi(lines.Text()); err == nil && pid > 0 {
-				pids = append(pids, pid)
-			}
-		}
-		return nil
+		more, err := membersOf(path)
+		pids = append(pids, more...)
+		return err
 	})
 	if err != nil {
 		return nil, fmt.Errorf("cannot list the control group: %w", err)
@@ -160,22 +152,67 @@ func (g *Group) Members() ([]int, error) {
 	return pids, nil
 }
 
-// Dissolve takes the group away. Processes that are still in it go to the group
-// above, where they would be without it.
+// membersOf are the processes of one group. Those of a threaded one are told by the
+// group that is its domain (cgroups(7), EOPNOTSUPP).
+func membersOf(path string) (pids []int, err error) {
+	text, err := os.ReadFile(filepath.Join(path, "cgroup.procs"))
+	if errors.Is(err, unix.EOPNOTSUPP) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, err
+	}
+	for lines := bufio.NewScanner(bytes.NewReader(text)); lines.Scan(); {
+		// 0 is a process that has no number here (pid_namespaces(7)).
+		if pid, err := strconv.Atoi(lines.Text()); err == nil && pid > 0 {
+			pids = append(pids, pid)
+		}
+	}
+	return pids, nil
+}
+
+// Dissolve takes the group away with the empty ones below it. Processes that are still
+// in it go to the group above, where they would be without it. Groups below it that
+// somebody has made and that have processes are not touched: then it stays.
 func (g *Group) Dissolve() error {
 	const rounds = 3 // one may have forked meanwhile
 	var err error
 	for range rounds {
-		if pids, listed := g.Members(); listed == nil {
-			for _, pid := range pids {
-				_ = g.write(filepath.Dir(g.Path()), "cgroup.procs", strconv.Itoa(pid)) // it may be gone
-			}
+		var below bool
+		if below, err = g.populatedBelow(); err != nil || below {
+			break
 		}
-		if err = g.remove(); err == nil || errors.Is(err, fs.ErrNotExist) {
+		pids, _ := membersOf(g.Path())
+		for _, pid := range pids {
+			_ = g.write(filepath.Dir(g.Path()), "cgroup.procs", strconv.Itoa(pid)) // it may be gone
+		}
+		if err = g.remove(); err == nil {
 			return nil
 		}
 	}
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	if err == nil {
+		err = unix.EBUSY
+	}
 	return fmt.Errorf("cannot remove the control group: %w", err)
+}
+
+// populatedBelow tells whether a group below this one has processes.
+func (g *Group) populatedBelow() (bool, error) {
+	below := false
+	err := g.each(func(path string) error {
+		if path == g.Path() || below {
+			return nil
+		}
+		text, err := os.ReadFile(filepath.Join(path, "cgroup.events"))
+		if err == nil {
+			below, err = parsePopulated(text)
+		}
+		return err
+	})
+	return below, err
 }
 
 func (g *Group) remove() error {

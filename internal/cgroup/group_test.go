@@ -117,6 +117,55 @@ func TestWhatLivesInADissolvedGroupGoesOnInTheOneAbove(t *testing.T) {
 	}
 }
 
+// What somebody in the group has made below it is his as long as he lives.
+func TestGroupsThatOthersHaveMadeBelowAreNotTouched(t *testing.T) {
+	g := made(t)
+	path := filepath.Join(g.Path(), "theirs")
+	if err := os.Mkdir(path, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	theirs, err := Open(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer theirs.Close()
+	c := in(t, theirs, "sleep", "500")
+	if err := g.Dissolve(); !errors.Is(err, syscall.EBUSY) {
+		t.Errorf("dissolved: %v", err)
+	}
+	if pids, err := theirs.Members(); err != nil || !slices.Equal(pids, []int{c.Process.Pid}) {
+		t.Errorf("members %v, %v", pids, err)
+	}
+	if err := c.Process.Kill(); err != nil {
+		t.Fatal(err)
+	}
+	empty(t, g)
+	if err := g.Dissolve(); err != nil {
+		t.Error(err)
+	}
+}
+
+func TestThreadedGroupsBelowHideNobody(t *testing.T) {
+	g := made(t)
+	c := in(t, g, "sleep", "500")
+	path := filepath.Join(g.Path(), "threads")
+	if err := os.Mkdir(path, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(filepath.Join(path, "cgroup.type"), []byte("threaded"), 0); err != nil {
+		t.Skipf("no threaded group can be made: %v", err)
+	}
+	if pids, err := g.Members(); err != nil || !slices.Equal(pids, []int{c.Process.Pid}) {
+		t.Errorf("members %v, %v", pids, err)
+	}
+	if err := g.Dissolve(); err != nil {
+		t.Error(err)
+	}
+	if _, err := os.Stat(g.Path()); !errors.Is(err, os.ErrNotExist) {
+		t.Errorf("the group is still there: %v", err)
+	}
+}
+
 func TestANameIsUsedOnce(t *testing.T) {
 	g := made(t)
 	if _, err := Make(filepath.Base(g.Path())); !errors.Is(err, os.ErrExist) {

@@ -10,8 +10,8 @@ import (
 // stoppedEvery is how often it is looked whether a guardian is stopped.
 const stoppedEvery = 2 * time.Second
 
-// tellStopped says, once, that the session's guardian is stopped, while somebody
-// waits for what only a guardian can record.
+// tellStopped says, once, that the session's guardian or owner is stopped, while
+// somebody waits for what only they can record.
 func (d *deps) tellStopped(ctx context.Context, s *client.Session) (stop func()) {
 	ctx, cancel := context.WithCancel(ctx)
 	done := make(chan struct{})
@@ -27,6 +27,11 @@ func (d *deps) tellStopped(ctx context.Context, s *client.Session) (stop func())
 			}
 			if pid := s.StoppedGuardian(); pid != 0 {
 				d.sayStopped(called(s), pid)
+				return
+			}
+			if pid := s.StoppedOwner(); pid != 0 {
+				d.say("the owner of %s (pid %d) is stopped: the end of its program would not be seen", called(s), pid)
+				d.say("hint: kill -CONT %d", pid)
 				return
 			}
 		}

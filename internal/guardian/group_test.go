@@ -159,6 +159,30 @@ func TestARetirementNamesWhatGoesOn(t *testing.T) {
 	}
 }
 
+// A guardian that is killed between the two leaves the group; whoever comes next for the
+// session takes it away.
+func TestAControlGroupThatARetirementHasLeftIsTakenAway(t *testing.T) {
+	s := newSession(t)
+	l := s.dial()
+	l.run("exit 0")
+	s.final()
+	o, err := s.dir.Outcome()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if o.Cgroup == "" {
+		t.Skip("no control group can be made here")
+	}
+	decode[protocol.RetireAnswer](t, l.retire(newID()))
+	closed(t, l.conn)
+	eventually(t, "the first to be gone", func() bool { _, err := os.Stat(o.Cgroup); return errors.Is(err, fs.ErrNotExist) })
+	if err := os.Mkdir(o.Cgroup, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	s.reach().conn.Close()
+	eventually(t, "the group to be gone", func() bool { _, err := os.Stat(o.Cgroup); return errors.Is(err, fs.ErrNotExist) })
+}
+
 func alive(pid int) bool {
 	id, err := procs.Of(pid)
 	return err == nil && id.Alive()

@@ -131,6 +131,9 @@ func (s *session) recover(given *heir) (past, error) {
 	if s.state.State.Final() {
 		s.term.conclude()
 	}
+	if s.state.State == lifecycle.Retired && !view.OwnerLive {
+		s.dissolveGroup() // by a guardian that died over it, it was left
+	}
 	return p, nil
 }
 
@@ -217,14 +220,14 @@ func (s *session) settled(r receipts.Receipt) any {
 	case protocol.OpSweep:
 		s.mark(lifecycle.Event{Kind: lifecycle.Account})
 		answer := s.sweptBefore(id)
-		found, proved := s.remains().sweep()
+		found, proved := s.sweepRemains(s.remains())
 		withFound(&answer, found, proved)
 		if answer.Proved {
 			s.mark(lifecycle.Event{Kind: lifecycle.Consume})
 		}
 		return answer
 	case protocol.OpRetire:
-		s.remains().dissolve()
+		s.dissolveGroup()
 		s.mark(lifecycle.Event{Kind: lifecycle.Retire})
 		s.mark(lifecycle.Event{Kind: lifecycle.EndTerminal})
 		return protocol.RetireAnswer{MutationID: id, Record: s.state.Record}

@@ -64,8 +64,8 @@ func (s *session) survivors() []string {
 	var pids []int
 	if s.owner != nil {
 		pids, _ = procs.Descendants(s.owner.id.PID)
-	} else if r := s.remains(); r.sameBoot() {
-		pids = r.grouped()
+	} else {
+		pids = s.grouped()
 	}
 	var left []string
 	for _, pid := range pids {

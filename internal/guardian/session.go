@@ -3,6 +3,7 @@ package guardian
 import (
 	"log/slog"
 	"os"
+	"sync"
 	"time"
 
 	"github.com/seed-8e62c83d/mur/internal/journal"
@@ -50,6 +51,7 @@ type session struct {
 	// retiring are the retirements that wait for the owner's end.
 	retiring []protocol.MutationID
 	spawner  *spawner
+	sweeping sync.Mutex // held by who sweeps without an owner, or takes the group away
 
 	compactAfter time.Time // a compaction has failed
 	txs          []*tx     // the changes since the last commit, in order
@@ -156,7 +158,7 @@ func (s *session) take(after lifecycle.Durable, effects []lifecycle.Effect) {
 			s.then(func(bool) { s.term.conclude() })
 		case lifecycle.Release:
 			s.then(func(bool) {
-				s.remains().dissolve()
+				s.dissolveGroup()
 				s.leaveSoon()
 			})
 		}

@@ -3,7 +3,6 @@ package guardian
 import (
 	"context"
 	"os"
-	"path/filepath"
 	"slices"
 	"strings"
 	"syscall"
@@ -13,7 +12,6 @@ import (
 	"github.com/seed-8e62c83d/mur/internal/lifecycle"
 	"github.com/seed-8e62c83d/mur/internal/procs"
 	"github.com/seed-8e62c83d/mur/internal/protocol"
-	"github.com/seed-8e62c83d/mur/internal/sessiondir"
 )
 
 // maxSurvivors bounds a report.
@@ -36,9 +34,6 @@ type remains struct {
 	of   lifecycle.Durable
 	born uint64        // procs.Forks before the owner was made; 0: not known
 	gone time.Duration // when its end was seen, since the machine's boot; 0: it was not
-	// group is the directory of the control group that the owner made for them; empty:
-	// none.
-	group string
 }
 
 func (s *session) remains() remains {
@@ -46,28 +41,7 @@ func (s *session) remains() remains {
 	if err != nil {
 		s.log.Warn("cannot read the owner's note", "error", err)
 	}
-	return remains{s.state, born, s.ownerGone, s.groupDir()}
-}
-
-// groupDir is the session's control group as the owner recorded it, or where an owner
-// would have made it that died before it could record anything.
-func (s *session) groupDir() string {
-	name, err := sessiondir.GroupName(s.dir.ID(), s.dir.File())
-	if err != nil {
-		return ""
-	}
-	o, err := s.dir.Outcome()
-	if err != nil {
-		return ""
-	}
-	if o != nil && filepath.Base(o.Cgroup) == name {
-		return o.Cgroup
-	}
-	place, err := cgroup.Own()
-	if err != nil || place.Dir == "" || o != nil {
-		return ""
-	}
-	return filepath.Join(place.Dir, name)
+	return remains{s.state, born, s.ownerGone}
 }
 
 // sameBoot tells that the machine was not restarted since the target began.
@@ -76,38 +50,35 @@ func (r remains) sameBoot() bool {
 	return err == nil && r.of.Target != nil && r.of.Target.Boot == boot
 }
 
-// sweep kills what is left. It is proved where the processes had a control group and
-// it is empty now.
-func (r remains) sweep() (swept []protocol.Swept, proved bool) {
-	if !r.sameBoot() {
-		return []protocol.Swept{}, false
-	}
-	grouped, proved := r.sweepGroup()
-	for _, s := range r.sweepSession() {
-		proved = proved && (s.Gone || s.Signal == 0) // named only: a stranger, perhaps
-		grouped = append(grouped, s)
+// sweepRemains kills what is left of the session. It is proved where the processes had
+// a control group and it is empty now. One at a time: what another kills meanwhile
+// would be missing in the report.
+func (s *session) sweepRemains(r remains) (swept []protocol.Swept, proved bool) {
+	s.sweeping.Lock()
+	defer s.sweeping.Unlock()
+	grouped, proved := s.sweepGroup()
+	for _, one := range r.sweepSession() {
+		proved = proved && (one.Gone || one.Signal == 0) // named only: a stranger, perhaps
+		grouped = append(grouped, one)
 	}
 	return grouped, proved
 }
 
 // sweepGroup kills what is in the control group. The group stays until the session is
 // retired: a further sweep proves it again.
-func (r remains) sweepGroup() (swept []protocol.Swept, empty bool) {
+func (s *session) sweepGroup() (swept []protocol.Swept, empty bool) {
 	swept = []protocol.Swept{}
-	if r.group == "" {
-		return swept, false
-	}
-	g, err := cgroup.Open(r.group)
-	if err != nil {
+	g, err := s.dir.Group()
+	if err != nil || g == nil {
 		return swept, false // its owner has taken it away, which proves nothing
 	}
 	defer g.Close()
 	pids, _ := g.Members()
 	for _, pid := range pids {
 		if id, err := procs.Of(pid); err == nil && len(swept) < maxSurvivors {
-			s := named(id)
-			s.How, s.Signal = "group", int(syscall.SIGKILL)
-			swept = append(swept, s)
+			one := named(id)
+			one.How, one.Signal = "group", int(syscall.SIGKILL)
+			swept = append(swept, one)
 		}
 	}
 	if g.Kill() != nil || !groupEmptied(g) {
@@ -120,12 +91,9 @@ func (r remains) sweepGroup() (swept []protocol.Swept, empty bool) {
 }
 
 // grouped are the processes in the control group.
-func (r remains) grouped() []int {
-	if r.group == "" {
-		return nil
-	}
-	g, err := cgroup.Open(r.group)
-	if err != nil {
+func (s *session) grouped() []int {
+	g, err := s.dir.Group()
+	if err != nil || g == nil {
 		return nil
 	}
 	defer g.Close()
@@ -133,14 +101,13 @@ func (r remains) grouped() []int {
 	return pids
 }
 
-// dissolve takes the control group away that a dead owner has left.
-func (r remains) dissolve() {
-	if r.group == "" {
-		return
-	}
-	if g, err := cgroup.Open(r.group); err == nil {
-		_ = g.Dissolve()
-		g.Close()
+// dissolveGroup takes the control group away that a dead owner has left. It waits for
+// a sweep that counts what is in it.
+func (s *session) dissolveGroup() {
+	s.sweeping.Lock()
+	defer s.sweeping.Unlock()
+	if err := s.dir.DissolveGroup(); err != nil {
+		s.log.Warn("a control group is left", "error", err)
 	}
 }
 
@@ -159,7 +126,7 @@ func groupEmptied(g *cgroup.Group) bool {
 // sweepSession kills the members of the kernel session, or only names them: signal 0.
 func (r remains) sweepSession() []protocol.Swept {
 	swept := []protocol.Swept{}
-	if r.of.OwnerPID <= 1 {
+	if r.of.OwnerPID <= 1 || !r.sameBoot() {
 		return swept
 	}
 	// The dead owner may still be a zombie, which nobody has reaped. A leader that
@@ -265,7 +232,7 @@ func withFound(a *protocol.SweepAnswer, found []protocol.Swept, proved bool) {
 func (s *session) search(id protocol.MutationID) {
 	r := s.remains()
 	go func() {
-		found, proved := r.sweep()
+		found, proved := s.sweepRemains(r)
 		s.post(searched{id, found, proved})
 	}()
 }

@@ -78,10 +78,6 @@ func spawn(l ownerlink.Launch, report int, group *cgroup.Group) (pid, pidfd int,
 	}
 	proc := &syscall.ProcAttr{Env: environment(l.Env), Files: files, Sys: attr}
 	pid, err = syscall.ForkExec(path, argv, proc)
-	if err != nil && attr.UseCgroupFD { // somebody may have taken the group away; nothing was executed
-		attr.UseCgroupFD = false
-		pid, err = syscall.ForkExec(path, argv, proc)
-	}
 	if err != nil {
 		return 0, -1, failed("exec", fmt.Errorf("cannot execute %q: %w%s", path, err, explain(path, err)))
 	}

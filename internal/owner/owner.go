@@ -136,6 +136,12 @@ func (o *owner) begin() {
 		oom = math.MaxUint64 // then nothing is said about it
 	}
 	pid, pidfd, failure := spawn(launch, report, o.group)
+	if failure != nil && o.group != nil {
+		// Somebody may have taken the group away, and nothing was executed. Who finds
+		// none will not take its emptiness for a proof.
+		o.dissolveGroup()
+		pid, pidfd, failure = spawn(launch, report, nil)
+	}
 	born := time.Now()
 	if report >= 0 {
 		unix.Close(report)

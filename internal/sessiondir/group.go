@@ -1,11 +1,15 @@
 package sessiondir
 
 import (
+	"errors"
 	"fmt"
+	"io/fs"
 	"os"
+	"path/filepath"
 
 	"golang.org/x/sys/unix"
 
+	"github.com/seed-8e62c83d/mur/internal/cgroup"
 	"github.com/seed-8e62c83d/mur/internal/protocol"
 )
 
@@ -18,4 +22,47 @@ func GroupName(id protocol.SessionID, dir *os.File) (string, error) {
 		return "", fmt.Errorf("cannot look at the session's directory: %w", err)
 	}
 	return fmt.Sprintf("mur-%s-%x-%x", id, st.Dev, st.Ino), nil
+}
+
+// Group is the control group that the session's owner has made and recorded, or, where
+// it died before it could record anything, would have made here. nil: there is none.
+// One that is there belongs to this boot of the machine: none survives it.
+func (d *Dir) Group() (*cgroup.Group, error) {
+	name, err := GroupName(d.boot.Session, d.dir)
+	if err != nil {
+		return nil, err
+	}
+	o, err := d.Outcome()
+	if err != nil {
+		return nil, err
+	}
+	path := ""
+	switch {
+	case o != nil && filepath.Base(o.Cgroup) == name:
+		path = o.Cgroup
+	case o == nil:
+		place, err := cgroup.Own()
+		if err != nil || place.Dir == "" {
+			return nil, err
+		}
+		path = filepath.Join(place.Dir, name)
+	default:
+		return nil, nil
+	}
+	g, err := cgroup.Open(path)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, nil
+	}
+	return g, err
+}
+
+// DissolveGroup takes the session's control group away. Only of a session that has no
+// owner any more.
+func (d *Dir) DissolveGroup() error {
+	g, err := d.Group()
+	if err != nil || g == nil {
+		return err
+	}
+	defer g.Close()
+	return g.Dissolve()
 }
