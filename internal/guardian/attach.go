@@ -170,6 +170,9 @@ func (a *attachment) output(reader *output.Reader, cursor int64, buf []byte, d l
 		limit = d.Record.EndOffset
 	case d.State.Final():
 		limit = a.logEnd(reader)
+		if d.Record != nil { // of a removed directory nothing is listed any more
+			limit = max(limit, d.Record.EndOffset)
+		}
 	}
 	buf = buf[:max(0, min(int64(len(buf)), limit-cursor))]
 	if len(buf) == 0 {

@@ -26,7 +26,6 @@ func GroupName(id protocol.SessionID, dir *os.File) (string, error) {
 
 // Group is the control group that the session's owner has made and recorded, or, where
 // it died before it could record anything, would have made here. nil: there is none.
-// One that is there belongs to this boot of the machine: none survives it.
 func (d *Dir) Group() (*cgroup.Group, error) {
 	name, err := GroupName(d.boot.Session, d.dir)
 	if err != nil {
@@ -35,6 +34,9 @@ func (d *Dir) Group() (*cgroup.Group, error) {
 	o, err := d.Outcome()
 	if err != nil {
 		return nil, err
+	}
+	if same, err := d.sameBoot(&View{}, o); err != nil || !same {
+		return nil, err // none survives a restart of the machine
 	}
 	path := ""
 	switch {
