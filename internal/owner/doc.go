@@ -36,9 +36,9 @@
 //
 // It never decides that a program has to end: neither the loss of the guardian
 // nor a message that makes no sense nor a failing disk ends anything. It never
-// touches a process outside its own tree. Where it can, it makes a control group for the
-// tree, to end it faster and so that a guardian can end it after the owner's death. A signal to a single process goes
-// through a pidfd; one goroutine, on the main thread, does all reaping and
-// all killing, so that no pid is given back to the kernel between the decision
-// to signal it and the signal.
+// touches a process outside its own tree. Where it can, it makes a control group
+// for the tree, to end it faster and so that a guardian can end it after the
+// owner's death. A signal to a single process goes through a pidfd; one goroutine,
+// on the main thread, does all reaping and all killing, so that no pid is given
+// back to the kernel between the decision to signal it and the signal.
 package owner
